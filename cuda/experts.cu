@@ -16,22 +16,12 @@ enum {
 
 // ---- kernels
 
-// Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others
-// multiply that.
-static __global__ void __launch_bounds__(CHOOSE_THREADS)
-    choose_kernel(const __grid_constant__ struct choice c)
+// The gate of the shared expert for a row, by all but the first warp of CHOOSE_THREADS.
+static __device__ __forceinline__ void gate_shared(const struct choice &c, uint32_t of)
 {
     __shared__ float squares_of[CHOOSE_THREADS / WARP], dot_of[CHOOSE_THREADS / WARP];
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    griddep_wait();
-    griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
-    if (c.skip && *c.skip)
-        return;
-    if (warp == 0)
-        choose_for(c, blockIdx.x, choosing_at(dynamic_smem<float>(), c.facts), lane);
-    if (!c.router)
-        return;
-    const float *row = c.x + (size_t)blockIdx.x * c.n_cols;
+    const uint32_t warp = threadIdx.x / WARP;
+    const float *row = c.x + (size_t)of * c.n_cols;
     if (warp > 0) {
         float squares = 0.0f, dot = 0.0f;
 #pragma unroll 4
@@ -54,7 +44,22 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
         squares += squares_of[w];
         dot += dot_of[w];
     }
-    c.shared[blockIdx.x] = sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
+    c.shared[of] = sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
+}
+
+// Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others
+// multiply that.
+static __global__ void __launch_bounds__(CHOOSE_THREADS)
+    choose_kernel(const __grid_constant__ struct choice c)
+{
+    griddep_wait();
+    griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
+    if (c.skip && *c.skip)
+        return;
+    if (threadIdx.x < WARP)
+        choose_for(c, blockIdx.x, choosing_at(dynamic_smem<float>(), c.facts), threadIdx.x);
+    if (c.router)
+        gate_shared(c, blockIdx.x);
 }
 
 // Grid: ceil(n / ROUTE_ROWS) blocks, one more where the shared expert has a gate, which is that
@@ -254,7 +259,7 @@ static __device__ __forceinline__ void group_few(const struct grouping &g, const
         g.items[at] = {own, before + rank, lesser(n - rank, g.per_item)};
     }
     const uint32_t n_slot = expert_items(g.n_expert, g.n_pair, g.per_item);
-    for (uint32_t k = n_item + i; k < n_slot; k += GROUP_THREADS)
+    for (uint32_t k = n_item + i; k < n_slot; k += blockDim.x)
         g.items[k] = {};
     if (i == 0)
         *g.n_item = n_item;
@@ -294,6 +299,34 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_few(g, expert);
     else
         group_pairs(g, n_part);
+}
+
+// The same of so few rows that a smaller block does it; where the shared expert has a gate, a block
+// more for each row, which nobody here waits for.
+static __global__ void __launch_bounds__(CHOOSE_THREADS)
+    choose_group_few_kernel(const __grid_constant__ struct choice c,
+                            const __grid_constant__ struct grouping g, uint32_t n)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    griddep_wait();
+    griddep_launch_dependents();
+    if (c.skip && *c.skip)
+        return;
+    if (blockIdx.x > 0) {
+        gate_shared(c, blockIdx.x - 1);
+        return;
+    }
+    __shared__ uint32_t expert[GROUP_FEW];
+    const struct choosing s =
+        choosing_at(dynamic_smem<float>() + warp * choosing_words(c.facts), c.facts);
+    const uint32_t n_used = c.facts.n_used;
+    if (warp < n) {
+        choose_for(c, warp, s, lane);
+        for (uint32_t k = lane; k < n_used; k += WARP)
+            expert[warp * n_used + k] = s.id[k];
+    }
+    __syncthreads();
+    group_few(g, expert);
 }
 
 static __device__ __forceinline__ float sum_of(float f, float x, float sum)
@@ -407,6 +440,12 @@ bool choose_group_launch(const struct queue *q, const struct choice *c, const st
 {
     const struct count_rows r = count_rows_of(g);
     const size_t choosing = lesser(n, (uint32_t)CHOOSE_ROWS) * choosing_bytes(c->facts);
+    if (n <= CHOOSE_THREADS / WARP && g->n_pair <= GROUP_FEW && choosing + 1024 <= q->smem_max) {
+        struct launch l = one_block(q, "choose_group", choosing);
+        l.grid = dim3(1 + (c->router ? n : 0));
+        l.block = dim3(CHOOSE_THREADS);
+        return launch_kernel(err, l, choose_group_few_kernel, *c, *g, n);
+    }
     const size_t smem = choosing > r.bytes ? choosing : r.bytes;
     if (c->router || n > CHOOSE_ROWS || smem + 1024 > q->smem_max) // there is static memory, too
         return choose_launch(q, c, n, err) && group_launch(q, g, err);

@@ -263,23 +263,33 @@ static void rows_are_grouped_in_order(void)
             }
 }
 
-// Choosing and grouping of few rows in one launch leaves what two launches do.
-static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n, uint32_t per_item)
+// Choosing and grouping of few rows in one launch leaves what two launches do; gated: with the gate
+// of a shared expert.
+static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n, uint32_t per_item,
+                          bool gated)
 {
+    const uint32_t n_cols = 68;
     const uint32_t n_used = lesser(n_expert, 6u), n_pair = n * n_used;
     const uint32_t n_item = expert_items(n_expert, n_pair, per_item);
-    device_array<float> logits(r.floats(n * n_expert, 3.0));
+    device_array<float> logits(r.floats(n * n_expert, 3.0)), in(r.floats(n * n_cols)),
+        norm(r.floats(n_cols)), gate(r.floats(n_cols));
     std::vector<uint32_t> numbers[2];
-    std::vector<float> weights[2];
+    std::vector<float> weights[2], shared[2];
     for (int i = 0; i < 2; i++) {
         device_array<uint32_t> chosen(n_pair), all(3 * n_pair + 1);
-        device_array<float> weight(n_pair);
+        device_array<float> weight(n_pair), gates(std::vector<float>(n, 0.0f));
         device_array<struct expert_item> items(n_item);
         struct experts x = {};
         x.n = n_expert;
         x.n_used = n_used;
         x.n_group = x.n_group_used = 1;
-        const struct choice c = choice_from(x, logits, nullptr, chosen, weight);
+        struct choice c = choice_from(x, logits, nullptr, chosen, weight);
+        c.router = gated ? gate.p : nullptr;
+        c.x = in.p;
+        c.norm = norm.p;
+        c.eps = 0.01f;
+        c.n_cols = n_cols;
+        c.shared = gates.p;
         const struct grouping g = {
             chosen.p,           all.p,    all.p + n_pair, all.p + 2 * n_pair, items.p,
             all.p + 3 * n_pair, n_expert, n_pair,         per_item,           nullptr};
@@ -291,8 +301,9 @@ static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n
         for (const struct expert_item &v : items.get())
             numbers[i].insert(numbers[i].end(), {v.expert, v.first, v.n});
         weights[i] = weight.get();
+        shared[i] = gates.get();
     }
-    check(numbers[0] == numbers[1] && weights[0] == weights[1],
+    check(numbers[0] == numbers[1] && weights[0] == weights[1] && shared[0] == shared[1],
           "%u rows, %u experts, items of %u: another way", n, n_expert, per_item);
 }
 
@@ -302,7 +313,7 @@ static void few_rows_are_chosen_for_and_grouped_at_once(void)
     for (uint32_t n_expert : {5u, 128u, 200u, 300u})
         for (uint32_t n : {1u, 7u, 10u, 11u, 32u, 33u})
             for (uint32_t per_item : {2u, 8u})
-                check_at_once(r, n_expert, n, per_item);
+                check_at_once(r, n_expert, n, per_item, (n + per_item / 8) % 2 == 0);
 }
 
 // ---- products
