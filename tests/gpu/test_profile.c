@@ -414,7 +414,7 @@ static void a_pass_reads_a_router_once(void **state)
         want += w->n_bytes + (w->n_cols + w->rows) * sizeof(float); // and vectors, as above
     }
     struct engine *e = profiled_pass(&f, s, &p);
-    const struct engine_kernel *product = row(&p, "expert_plain", "router");
+    const struct engine_kernel *product = row(&p, "expert_split", "router");
     const struct engine_kernel *choice = row(&p, "choose_group", "router");
     assert_true(product && choice);
     assert_int_equal(product->bytes, want);
