@@ -7,8 +7,7 @@
 // their sums stay in its registers, and several steps of weights under way; the rows of an item
 // become float16 in shared memory meanwhile, times the power of two that their largest asks for.
 #include "butterfly.cuh"
-#include "experts.h"
-#include "gemm.cuh"
+#include "expert_items.cuh"
 
 enum {
     FEW_WARPS = 4,
@@ -118,9 +117,7 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
     const uint32_t at = blockIdx.x * FEW_WARPS + warp;
     griddep_launch_dependents();
     griddep_wait();
-    const uint32_t first = blockIdx.y * m.per_item;
-    const struct expert_item item =
-        m.items ? m.items[blockIdx.y] : expert_item{0, first, min(m.n_place - first, m.per_item)};
+    const struct expert_item item = item_at(m, blockIdx.y);
     if (item.n == 0)
         return;
     struct tile_row row[2];
@@ -241,13 +238,9 @@ bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols)
 
 bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err)
 {
-    struct gemm g = {};
-    g.w[0] = m->w[0];
-    g.w[1] = m->w[1];
-    g.w[0].scale = 1.0f; // see product_scale
     struct few_items c = {};
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    c.w = gemm_widening(&g, 0, m->gated ? 2 : 1);
+    c.w = expert_widening(m);
     const uint32_t n_tile = m->gated ? m->w[0].n_tile : div_up(m->w[0].n_tile, 2u);
     struct launch l = {.name = "expert_few",
                        .grid = dim3(div_up(n_tile, (uint32_t)FEW_WARPS), m->n_slot),

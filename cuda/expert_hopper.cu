@@ -8,7 +8,7 @@
 // piece of memory for each half step. They are brought by four warps of a block for the eight that
 // multiply, and so are weights, as they are, but those that are not quantised: across the ends of
 // tiles. What a warp that multiplies executes is what the widths of few columns wait for.
-#include "experts.h"
+#include "expert_items.cuh"
 #include "gemm_hopper.cuh"
 
 template <uint32_t TYPE, int BN>
@@ -22,13 +22,6 @@ struct item_tiles {
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
-
-static __device__ __forceinline__ struct expert_item item_at(const struct expert_gemm &m,
-                                                             uint32_t i)
-{
-    const uint32_t first = i * m.per_item;
-    return m.items ? m.items[i] : expert_item{0, first, min(m.n_place - first, m.per_item)};
-}
 
 // As locate of gemm_hopper.cuh: rows g and g + 8 of a warp, or row g of gate and up.
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
@@ -377,17 +370,12 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair)
 template <int BN>
 static bool launch_items(const struct queue *q, const struct expert_gemm *m, struct error *err)
 {
-    struct gemm g = {};
-    g.w[0] = m->w[0];
-    g.w[1] = m->w[1];
-    g.w[0].scale = 1.0f; // see product_scale
-    g.n_part = m->gated ? 2 : 1;
     struct item_tiles c = {};
     c.n_row_tile = div_up(m->w[0].rows, (uint32_t)BLOCK_ROWS / (m->gated ? 2 : 1));
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
     c.row_tiles = divisor_of(c.n_row_tile);
     c.steps = divisor_of(c.n_step);
-    c.w = gemm_widening(&g, 0, g.n_part);
+    c.w = expert_widening(m);
     const uint64_t at_most = (uint64_t)m->n_slot * c.n_row_tile;
     struct launch l = {.name = "expert_hopper",
                        .grid =

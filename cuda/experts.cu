@@ -274,27 +274,34 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_pairs(g, n_part);
 }
 
+// A warp of the block chooses for each of n rows; expert, in shared memory: who is chosen, NULL:
+// nobody asks.
+static __device__ __forceinline__ void choose_rows(const struct choice &c, uint32_t n,
+                                                   uint32_t *expert)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, n_used = c.facts.n_used;
+    const struct choosing s =
+        choosing_at(dynamic_smem<float>() + warp * choosing_words(c.facts), c.facts);
+    if (warp < n) {
+        choose_for(c, warp, s, lane);
+        for (uint32_t k = lane; expert && k < n_used; k += WARP)
+            expert[warp * n_used + k] = s.id[k];
+    }
+    __syncthreads();
+}
+
 // A warp chooses for each of n <= CHOOSE_ROWS rows, then the block groups what is chosen.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     choose_group_kernel(const __grid_constant__ struct choice c,
                         const __grid_constant__ struct grouping g, uint32_t n, uint32_t n_part)
 {
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_wait();
     griddep_launch_dependents();
     if (c.skip && *c.skip)
         return;
     __shared__ uint32_t expert[GROUP_FEW];
     const bool few = g.n_pair <= GROUP_FEW;
-    const struct choosing s =
-        choosing_at(dynamic_smem<float>() + warp * choosing_words(c.facts), c.facts);
-    const uint32_t n_used = c.facts.n_used;
-    if (warp < n) {
-        choose_for(c, warp, s, lane);
-        for (uint32_t k = lane; few && k < n_used; k += WARP)
-            expert[warp * n_used + k] = s.id[k];
-    }
-    __syncthreads();
+    choose_rows(c, n, few ? expert : NULL);
     if (few)
         group_few(g, expert);
     else
@@ -307,7 +314,6 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_group_few_kernel(const __grid_constant__ struct choice c,
                             const __grid_constant__ struct grouping g, uint32_t n)
 {
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_wait();
     griddep_launch_dependents();
     if (c.skip && *c.skip)
@@ -317,15 +323,7 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
         return;
     }
     __shared__ uint32_t expert[GROUP_FEW];
-    const struct choosing s =
-        choosing_at(dynamic_smem<float>() + warp * choosing_words(c.facts), c.facts);
-    const uint32_t n_used = c.facts.n_used;
-    if (warp < n) {
-        choose_for(c, warp, s, lane);
-        for (uint32_t k = lane; k < n_used; k += WARP)
-            expert[warp * n_used + k] = s.id[k];
-    }
-    __syncthreads();
+    choose_rows(c, n, expert);
     group_few(g, expert);
 }
 

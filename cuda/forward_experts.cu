@@ -507,14 +507,18 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     router.split = true;
     router.any_bits = !e->pass;
     const struct choice choice = choice_of(e, l, in, norm, skip);
-    const auto shared_aside = [&] { return cuda_side_begin(e, err) && feed_shared(&t, from, err); };
-    bool ok = (!aside || floats || shared_aside()) && (cuda_queue(e, name_of(l, ROUTER)), true) &&
+    const auto shared_aside = [&] {
+        const bool done = cuda_side_begin(e, err) && feed_shared(&t, from, err);
+        cuda_queue(e, name_of(l, ROUTER)); // again
+        return done;
+    };
+    cuda_queue(e, name_of(l, ROUTER));
+    bool ok = (!aside || floats || shared_aside()) &&
               prepare(e, l, in, n, n_embd, router_norm, read, n_router, floats && one_norm, err) &&
-              (!aside || !floats || shared_aside()) && (cuda_queue(e, name_of(l, ROUTER)), true) &&
-              expert_rows_launch(&e->q, &router, err) &&
+              (!aside || !floats || shared_aside()) && expert_rows_launch(&e->q, &router, err) &&
               choose_group_launch(&e->q, &choice, &g, n, err) &&
-              (n_router == n_read || prepare(e, l, in, n, n_embd, norm, read + n_router,
-                                             n_read - n_router, floats, err)) &&
+              (one_norm || prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router,
+                                   floats, err)) &&
               feed(&t, from, err);
     struct error mine = {};
     if (aside) // nothing may still be running when what it uses is used again

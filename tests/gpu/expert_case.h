@@ -83,58 +83,57 @@ struct hopper_case : grouped_rows {
         : grouped_rows(choices(r, n_, n_expert_, n_used_, kind), n_expert_, n_used_)
     {
     }
-    // The first n_row rows of x with the matrices of their experts, by pair.
-    std::vector<float> run(uint32_t per_item, uint32_t n_row, struct expert_pack p,
-                           struct expert_gemm m)
+    // What launch() gives of the first n_row rows, grouped, by pair.
+    template <typename F>
+    std::vector<float> by_items(uint32_t per_item, uint32_t n_row, struct expert_gemm m, F launch)
     {
-        const uint32_t n_here = n_row * n_used;
-        const uint32_t rows = m.w[0].rows, n_slot = expert_items(n_expert, n_here, per_item);
-        device_array<struct expert_item> items(n_slot);
-        device_array<__half> packed(expert_pack_bytes(n_here, p.n_cols) / 2);
-        device_array<float> undo(n_here), y((size_t)n_here * rows);
-        packed.spoil();
+        const uint32_t n_here = n_row * n_used, rows = m.w[0].rows;
+        m.n_slot = expert_items(n_expert, n_here, per_item);
+        device_array<struct expert_item> items(m.n_slot);
+        device_array<float> y((size_t)n_here * rows);
         y.spoil();
         group(items, n_row, per_item);
+        m.y = y.p;
+        m.items = items.p;
+        m.n_item = n_item.p;
+        m.n_place = n_here;
+        m.per_item = per_item;
+        launch(m);
+        return by_pair(y.get(), n_row, rows);
+    }
+    // The first n_row rows of x with the matrices of their experts, by pair.
+    std::vector<float> run(uint32_t per_item, uint32_t n_row, struct expert_pack p,
+                           const struct expert_gemm &gemm)
+    {
+        const uint32_t n_here = n_row * n_used;
+        device_array<__half> packed(expert_pack_bytes(n_here, p.n_cols) / 2);
+        device_array<float> undo(n_here);
+        packed.spoil();
         p.place = place.p;
         p.rank = rank.p;
         p.n_used = p.by_place ? 1 : n_used;
         p.n_place = n_here;
         p.out = packed.p;
         p.undo = undo.p;
-        must(expert_pack_launch(&Q, &p, p.by_place ? n_here : n_row, &ERR));
-        m.y = y.p;
-        m.items = items.p;
-        m.n_item = n_item.p;
-        m.n_slot = n_slot;
-        m.n_place = n_here;
-        m.per_item = per_item;
-        m.x = packed.p;
-        m.undo = undo.p;
-        must(expert_hopper_launch(&Q, &m, &ERR));
-        return by_pair(y.get(), n_row, rows);
+        return by_items(per_item, n_row, gemm, [&](struct expert_gemm m) {
+            must(expert_pack_launch(&Q, &p, p.by_place ? n_here : n_row, &ERR));
+            m.x = packed.p;
+            m.undo = undo.p;
+            must(expert_hopper_launch(&Q, &m, &ERR));
+        });
     }
     // The same by expert_few.cu, of rows that need no norm.
-    std::vector<float> run_few(uint32_t n_row, const struct expert_pack &p, struct expert_gemm m)
+    std::vector<float> run_few(uint32_t n_row, const struct expert_pack &p,
+                               const struct expert_gemm &gemm)
     {
-        const uint32_t n_here = n_row * n_used, rows = m.w[0].rows;
-        const uint32_t n_slot = expert_items(n_expert, n_here, n_row);
-        device_array<struct expert_item> items(n_slot);
-        device_array<float> y((size_t)n_here * rows);
-        y.spoil();
-        group(items, n_row, n_row);
-        m.y = y.p;
-        m.items = items.p;
-        m.n_item = n_item.p;
-        m.n_slot = n_slot;
-        m.n_place = n_here;
-        m.per_item = n_row;
-        m.rows = p.x;
-        m.ld = p.ld ? p.ld : p.n_cols;
-        m.pair_at = p.by_place ? nullptr : pair_at.p;
-        m.n_used = n_used;
-        m.weight = p.weight;
-        must(expert_few_launch(&Q, &m, &ERR));
-        return by_pair(y.get(), n_row, rows);
+        return by_items(n_row, n_row, gemm, [&](struct expert_gemm m) {
+            m.rows = p.x;
+            m.ld = p.ld ? p.ld : p.n_cols;
+            m.pair_at = p.by_place ? nullptr : pair_at.p;
+            m.n_used = n_used;
+            m.weight = p.weight;
+            must(expert_few_launch(&Q, &m, &ERR));
+        });
     }
 };
 
