@@ -2,7 +2,7 @@
 // (FlashAttention-3, Shah et al. 2024): two warpgroups have 64 rows each in registers, and a third
 // one brings tiles of keys and values, in the order in which they are multiplied, to a ring in
 // shared memory. Scores of the next tile and sums of this one are multiplied while weights are made
-// of scores. The same order of additions as there, and the same bits (but where blocks share rows).
+// of scores. The same order of additions as there, and the same bits (but of heads wider than 128).
 #include "attention_prompt.cuh"
 #include "ptx_hopper.cuh"
 
@@ -25,7 +25,10 @@ template <int DH> struct room {
     // With more than 128 there are no registers for queries.
     static constexpr bool KEEPS_Q = DH <= 128;
     static constexpr int Q = KEEPS_Q ? 0 : ROWS * DH * 2;
-    static constexpr int BYTES = SWIZZLE_ALIGN + Q + N_TILE * TILE;
+    // What is kept of splits is behind the tiles, if there is room.
+    static constexpr bool NEAR = DH <= 128;
+    static constexpr int KEPT = NEAR ? kept_sums<DH, 1>::N * N_MULTIPLY * 16 : 0;
+    static constexpr int BYTES = SWIZZLE_ALIGN + Q + N_TILE * TILE + KEPT;
     static_assert(ROWS * (DH + 8) * 4 <= Q + N_TILE * TILE, "results find room in the end");
     static_assert(LAG < N_TILE, "what is asked for does not wait for what is not told of");
 
@@ -62,15 +65,16 @@ static __device__ __forceinline__ void request_tile(const struct kv_plane &plane
 }
 
 // Which tile of the ring: keys 0, keys 1, values 0, keys 2, values 1, ..., the last values.
-template <typename B> static __device__ __forceinline__ uint32_t keys_at(const B &b, uint32_t t)
+static __device__ __forceinline__ uint32_t keys_at(const struct tiles &s, uint32_t t)
 {
-    return t == b.tile0 ? 0 : 2 * (t - b.tile0) - 1;
+    return t == s.tile0 ? 0 : 2 * (t - s.tile0) - 1;
 }
-template <typename B> static __device__ __forceinline__ uint32_t values_at(const B &b, uint32_t t)
+static __device__ __forceinline__ uint32_t values_at(const struct tiles &s, uint32_t t)
 {
-    return 2 * (t - b.tile0) + (t + 1 == b.tile1 ? 1 : 2);
+    return 2 * (t - s.tile0) + (t + 1 == s.tile1 ? 1 : 2);
 }
 
+// The tiles of all splits of the block.
 template <int DH>
 static __device__ __forceinline__ void bring(const struct attention &a,
                                              const prompt_share<ROWS, T> &b, uint32_t thread,
@@ -97,16 +101,18 @@ static __device__ __forceinline__ void bring(const struct attention &a,
         }
         n++;
     };
-    uint32_t block = b.block_of(b.tile0);
-    if (b.tile0 < b.tile1)
-        tile(a.k, b.tile0, block);
+    uint32_t t = b.begin.tile0, block = b.block_of(t);
 #pragma unroll 1
-    for (uint32_t t = b.tile0; t < b.tile1; t++) {
-        const uint32_t next = b.block_of(t + 1);
-        if (t + 1 < b.tile1)
-            tile(a.k, t + 1, next);
-        tile(a.v, t, block);
-        block = next;
+    for (uint32_t edge = b.begin.tile1; t < b.end; edge = b.behind(edge)) {
+        tile(a.k, t, block);
+#pragma unroll 1
+        for (; t < edge; t++) {
+            const uint32_t next = b.block_of(t + 1);
+            if (t + 1 < edge)
+                tile(a.k, t + 1, next);
+            tile(a.v, t, block);
+            block = next;
+        }
     }
     cp_async_wait<0>();
     for (uint32_t i = n < LAG ? 0 : n - LAG; i < n; i++)
@@ -119,19 +125,19 @@ static __device__ __forceinline__ uint32_t uniform(uint32_t v)
     return __shfl_sync(ALL_LANES, v, 0);
 }
 
-// A warpgroup's rows, of the tiles that one of them sees.
-template <int DH, bool PLAIN>
-static __device__ __forceinline__ void attend(const struct attention &a,
-                                              const prompt_share<ROWS, T> &b, uint8_t *smem_q,
-                                              uint8_t *tiles, room<DH> &m, softmax<DH, 1> &s)
-{
-    using R = room<DH>;
-    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
-    const uint32_t group_row = warp / 4 * GROUP_ROWS;
+// A warpgroup's queries: in registers, or where there is no room for them as a tile.
+template <int DH> struct queries {
+    uint32_t q[room<DH>::KEEPS_Q ? DH / 16 : 1][4];
+    uint64_t tile;
+};
 
-    uint32_t q[R::KEEPS_Q ? DH / 16 : 1][4];
-    uint64_t q_tile = 0;
-    if constexpr (R::KEEPS_Q) {
+template <int DH>
+static __device__ __forceinline__ void load_queries(const struct attention &a,
+                                                    const prompt_share<ROWS, T> &b, uint8_t *smem_q,
+                                                    queries<DH> &to)
+{
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
+    if constexpr (room<DH>::KEEPS_Q) {
         const uint32_t r = warp * M + lane / 4;
         const __half *const row[2] = {b.template query<DH>(a, r), b.template query<DH>(a, r + 8)};
 #pragma unroll
@@ -139,23 +145,34 @@ static __device__ __forceinline__ void attend(const struct attention &a,
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const __half *const from = row[i % 2];
-                q[k][i] = from ? __ldcg(reinterpret_cast<const uint32_t *>(
-                                     from + k * 16 + i / 2 * 8 + lane % 4 * 2))
-                               : 0;
+                to.q[k][i] = from ? __ldcg(reinterpret_cast<const uint32_t *>(
+                                        from + k * 16 + i / 2 * 8 + lane % 4 * 2))
+                                  : 0;
             }
     } else {
         uint8_t *const mine = smem_q + warp / 4 * (GROUP_ROWS * DH * 2);
         for (uint32_t i = threadIdx.x % GROUP; i < GROUP_ROWS * (DH / 8); i += GROUP) {
             const uint32_t r = i / (DH / 8), piece = i % (DH / 8);
-            const __half *const from = b.template query<DH>(a, group_row + r);
-            uint4 *const to = reinterpret_cast<uint4 *>(mine + piece_at(r, piece, GROUP_ROWS));
-            *to = from ? __ldcg(reinterpret_cast<const uint4 *>(from + piece * 8))
+            const __half *const from = b.template query<DH>(a, warp / 4 * GROUP_ROWS + r);
+            uint4 *const at = reinterpret_cast<uint4 *>(mine + piece_at(r, piece, GROUP_ROWS));
+            *at = from ? __ldcg(reinterpret_cast<const uint4 *>(from + piece * 8))
                        : make_uint4(0, 0, 0, 0);
         }
-        q_tile = wgmma_tile(mine);
+        to.tile = wgmma_tile(mine);
         async_proxy_fence();
         barrier_sync(N_MULTIPLY);
     }
+}
+
+// A warpgroup's rows, of the tiles of a split that one of them sees; n: tiles of the ring so far.
+template <int DH, bool PLAIN>
+static __device__ __forceinline__ void
+attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct tiles &now,
+       const queries<DH> &of, uint8_t *tiles, room<DH> &m, uint32_t &n, softmax<DH, 1> &s)
+{
+    using R = room<DH>;
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
+    const uint32_t group_row = warp / 4 * GROUP_ROWS;
 
     uint32_t begin[1][2], end[1][2];
 #pragma unroll
@@ -166,13 +183,12 @@ static __device__ __forceinline__ void attend(const struct attention &a,
     const uint32_t low = b.position_of(warp * M);
     const uint32_t all_begin = window_begin(a, b.position_of(warp * M + M - 1));
     const uint32_t some_begin = window_begin(a, b.position_of(group_row));
-    const uint32_t t0 = uniform(max(b.tile0, (some_begin - b.first) / T));
-    const uint32_t t1 =
-        uniform(b.row0 + group_row > b.last_row
-                    ? t0
-                    : min(b.tile1, (b.position_of(group_row + GROUP_ROWS - 1) - b.first) / T + 1));
+    const uint32_t t0 = uniform(max(now.tile0, (some_begin - b.first) / T)), n0 = n;
+    const uint32_t t1 = uniform(
+        b.row0 + group_row > b.last_row
+            ? t0
+            : min(now.tile1, (b.position_of(group_row + GROUP_ROWS - 1) - b.first) / T + 1));
 
-    uint32_t n = 0; // of the ring, so far
     auto take = [&] {
         mbar_wait(&m.full[n % R::N_TILE], n / R::N_TILE % 2);
         return tiles + n++ % R::N_TILE * R::TILE;
@@ -183,7 +199,7 @@ static __device__ __forceinline__ void attend(const struct attention &a,
             mbar_arrive(&m.empty[i % R::N_TILE]);
     };
     auto pass_by = [&](uint32_t until) {
-        while (n < until) {
+        while (n - n0 < until) {
             take();
             leave(n - 1);
         }
@@ -195,10 +211,10 @@ static __device__ __forceinline__ void attend(const struct attention &a,
         for (int k = 0; k < DH / 16; k++) {
             const uint64_t keys16 = wgmma_tile_at(k_tile, k / 4 * (T * 128) + k % 4 * 32);
             if constexpr (R::KEEPS_Q)
-                wgmma_f16<T>(&c.s[0][0][0], q[k], keys16, k > 0);
+                wgmma_f16<T>(&c.s[0][0][0], of.q[k], keys16, k > 0);
             else
                 wgmma_f16_tiles<T>(&c.s[0][0][0],
-                                   wgmma_tile_at(q_tile, k / 4 * (GROUP_ROWS * 128) + k % 4 * 32),
+                                   wgmma_tile_at(of.tile, k / 4 * (GROUP_ROWS * 128) + k % 4 * 32),
                                    keys16, k > 0);
         }
         wgmma_commit();
@@ -233,7 +249,7 @@ static __device__ __forceinline__ void attend(const struct attention &a,
             shrink_sums(s, 0, shrink);
             pack_weights(c, 0, p);
         };
-        pass_by(keys_at(b, t0));
+        pass_by(keys_at(now, t0));
         multiply_keys(c, take());
         wgmma_wait<0>();
         leave(n - 1);
@@ -243,7 +259,7 @@ static __device__ __forceinline__ void attend(const struct attention &a,
 #pragma unroll 1
         for (uint32_t t = t0; t + 1 < t1; t++) {
             end_values(t > t0);
-            pass_by(keys_at(b, t + 1));
+            pass_by(keys_at(now, t + 1));
             multiply_keys(c, take());
             multiply_values(p, take());
             wgmma_wait<1>();
@@ -251,19 +267,19 @@ static __device__ __forceinline__ void attend(const struct attention &a,
             weigh_tile(c, t + 1);
         }
         end_values(t0 + 1 < t1);
-        pass_by(values_at(b, t1 - 1));
+        pass_by(values_at(now, t1 - 1));
         multiply_values(p, take());
         wgmma_wait<0>();
         wgmma_settle<DH / 2>(&s.o[0][0][0]);
         leave(n - 1);
     }
-    pass_by(2 * (b.tile1 - b.tile0));
+    pass_by(2 * (now.tile1 - now.tile0));
 }
 
-// Grid (ceil(n * group / ROWS), n_head_kv, parts).
+// Grid (ceil(n_token * group / ROWS), n_head_kv, splits).
 template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, 1)
-    attention_hopper_kernel(const __grid_constant__ struct attention a, uint32_t n)
+    attention_hopper_kernel(const __grid_constant__ struct attention a, uint32_t n_token)
 {
     if constexpr (HAVE_HOPPER) {
         using R = room<DH>;
@@ -279,20 +295,38 @@ static __global__ void __launch_bounds__(THREADS, 1)
             mbar_init_done();
         }
         griddep_launch_dependents();
-        const prompt_share<ROWS, T> b(a, n);
+        // where registers are short
+        __shared__ __align__(8) uint8_t of_b[sizeof(prompt_share<ROWS, T>)];
+        const prompt_share<ROWS, T> own_b(a, n_token);
+        prompt_share<ROWS, T> &shared_b = *reinterpret_cast<prompt_share<ROWS, T> *>(of_b);
+        if (threadIdx.x == 0)
+            shared_b = own_b;
+        const prompt_share<ROWS, T> &b = DH > 128 ? shared_b : own_b;
+        struct tiles now = own_b.begin;
         __syncthreads();
         griddep_wait();
-        if (b.part >= b.n_part)
-            return;
+        uint32_t n = 0;
         if (threadIdx.x >= N_MULTIPLY) {
             fewer_registers<40>();
             bring<DH>(a, b, threadIdx.x - N_MULTIPLY, tiles, m);
             return;
         }
+        if (now.tile0 == b.end)
+            return;
         more_registers<232>();
         softmax<DH, 1> s;
-        softmax_init(s);
-        attend<DH, PLAIN>(a, b, q, tiles, m, s);
+        queries<DH> of;
+        load_queries(a, b, q, of);
+#pragma unroll 1
+        for (;; now = {now.tile1, b.behind(now.tile1)}) {
+            softmax_init(s);
+            attend<DH, PLAIN>(a, b, now, of, tiles, m, n, s);
+            end_split<DH, 1, N_MULTIPLY, R::NEAR>(
+                a, now.tile0 > 0, now.tile1 < b.end,
+                reinterpret_cast<float4 *>(tiles + R::N_TILE * R::TILE), s);
+            if (now.tile1 == b.end)
+                break;
+        }
         finish_rows<DH, 1, ROWS, T, N_MULTIPLY>(a, b, s, reinterpret_cast<float *>(q));
     }
 }
@@ -304,10 +338,10 @@ template <int DH> static constexpr bool HAS_KERNEL = DH == 64 || DH == 128 || DH
 bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n)
 {
     // A row of blocks that have little to do begins sooner when they are small ones (measured with
-    // 32 tokens). Of one_part bits must not depend on n: of wide heads they are others there.
-    enum { FEW_POSITIONS = 512 };
+    // 32 tokens), and of heads up to so wide has the same bits.
+    enum { FEW_POSITIONS = 512, ALIKE_HEAD_DIM = 128 };
     const uint32_t n_row = n * (a->n_head / a->n_head_kv);
-    if (n_row <= ROWS && a->reach <= FEW_POSITIONS && !a->one_part)
+    if (n_row <= ROWS && a->reach <= FEW_POSITIONS && a->head_dim <= ALIKE_HEAD_DIM)
         return false;
     return q->hopper && !a->k.scales && !a->v.scales && with_head_dim(a->head_dim, [&](auto dim) {
                constexpr int DH = decltype(dim)::value;
@@ -324,7 +358,6 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
     const uint32_t x = div_up(n * (a->n_head / a->n_head_kv), (uint32_t)ROWS);
     // one block finds room on a multiprocessor
     struct launch l = {.name = "attention_prefill",
-                       .grid = dim3(x, a->n_head_kv, prompt_parts(q, a, x * a->n_head_kv, 1)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
@@ -333,6 +366,8 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
         constexpr int DH = decltype(dim)::value;
         if constexpr (HAS_KERNEL<DH>) {
             l.smem = room<DH>::BYTES;
+            l.grid = dim3(x, a->n_head_kv,
+                          prompt_splits(q, a, n, x * a->n_head_kv, kept_floats(ROWS, DH)));
             return launch_kernel(err, l, attention_hopper_kernel<DH, decltype(kind)::plain>, *a, n);
         } else {
             return false;

@@ -2,7 +2,8 @@
 // rows, then softmax(q k^T) v. A block takes rows (token, query head) of one KV head, 64 or 128 of
 // them, and walks over the cache up to its last token: a warp has one or two tiles of 16 rows, all
 // warps share the tile of keys, then of values, and while they work on the one the other arrives.
-// Where there are few blocks, several share the walk and the last of them merges.
+// Splits of the cache are summed up apart (attention_prompt.cuh): where there are few blocks, by
+// one block each.
 #include "attention_prompt.cuh"
 
 enum {
@@ -10,6 +11,7 @@ enum {
     N_WARP = THREADS / WARP,
     N_TEAM = THREADS / TEAM,
     FEW_POSITIONS = 1024, // with no more blocks are better twice as many than twice as tall
+    SHARING = 4,          // splits with a block of their own, of a multiprocessor
 };
 
 // Tiles of 16 rows per warp: with two, a tile of keys or values that is read from shared memory
@@ -56,7 +58,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Grid (ceil(n * group / ROWS), n_head_kv, parts).
+// Grid (ceil(n * group / ROWS), n_head_kv, splits).
 template <int DH, int MT, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, 2)
     attention_prefill_kernel(const __grid_constant__ struct attention a, uint32_t n)
@@ -68,14 +70,15 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_launch_dependents();
     const prompt_share<ROWS, T> b(a, n);
+    uint32_t t = b.begin.tile0, edge = b.begin.tile1; // of the split
     const uint32_t first = b.first;
-    uint32_t kv_block = b.block_of(b.tile0);
+    uint32_t kv_block = b.block_of(t);
     griddep_wait();
-    if (b.part >= b.n_part)
+    if (t == b.end)
         return;
 
     auto request = [&](const struct kv_plane &plane, uint32_t t, uint32_t block, __half *tile) {
-        if (t < b.tile1) {
+        if (t < b.end) {
             uint32_t first_pos = first + t * T;
             request_rows<DH, T, THREADS>(plane, kv_row(block, a.n_head_kv, b.kv_head, first_pos),
                                          (int)b.n_kv - (int)first_pos, tile, threadIdx.x);
@@ -88,46 +91,56 @@ static __global__ void __launch_bounds__(THREADS, 2)
         const __half *from = b.template query<DH>(a, r);
         cp_async16_or_zero(q + r * LD + piece * 8, from ? from + piece * 8 : a.q_f16, from);
     }
-    request(a.k, b.tile0, kv_block, k_tile);
+    request(a.k, t, kv_block, k_tile);
 
-    uint32_t begin[MT][2], end[MT][2];
-#pragma unroll
-    for (int t = 0; t < MT; t++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            b.seen_by(a, (warp * MT + t) * M + lane / 4 + 8 * h, begin[t][h], end[t][h]);
-    // what some row of the warp sees, and what all of its rows see
-    const uint32_t warp_row = warp * MT * M;
-    const uint32_t low = b.position_of(warp_row), high = b.position_of(warp_row + MT * M - 1);
-    const uint32_t some_begin = window_begin(a, low), all_begin = window_begin(a, high);
+    // what some row of the warp sees, and where what all of its rows see begins
+    const uint32_t warp_row = warp * MT * M, high = b.position_of(warp_row + MT * M - 1);
+    const uint32_t some_begin = window_begin(a, b.position_of(warp_row));
+    const uint32_t all_begin = window_begin(a, high);
 
     softmax<DH, MT> s;
-    softmax_init(s);
     auto arrive = [&](const struct kv_plane &plane, __half *tile) {
         cp_async_wait<0>();
         __syncthreads();
         if (plane.scales)
             widen_rows<DH, T, THREADS>(tile, threadIdx.x, [] { __syncthreads(); });
     };
-    for (uint32_t t = b.tile0; t < b.tile1; t++) {
-        const uint32_t p0 = first + t * T;
-        const bool seen = b.row0 + warp_row <= b.last_row && p0 <= high && p0 + T > some_begin;
-        uint32_t p[MT][NP][4];
-        arrive(a.k, k_tile); // and everyone is done with the values
-        request(a.v, t, kv_block, v_tile);
-        kv_block = b.block_of(t + 1);
-        if (seen) {
-            scores<MT, NP> c;
-            multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
-            const float undo = PLAIN ? a.score_undo : cap(c, a);
-            if (p0 < all_begin || p0 + T > low + 1)
-                mask(c, p0, begin, end, lane);
-            weigh(s, c, undo, p);
+#pragma unroll 1
+    for (bool kept = false;; kept = true) {
+        softmax_init(s);
+        for (; t < edge; t++) {
+            const uint32_t p0 = first + t * T;
+            const bool seen = b.row0 + warp_row <= b.last_row && p0 <= high && p0 + T > some_begin;
+            uint32_t p[MT][NP][4];
+            arrive(a.k, k_tile); // and everyone is done with the values
+            request(a.v, t, kv_block, v_tile);
+            kv_block = b.block_of(t + 1);
+            if (seen) {
+                scores<MT, NP> c;
+                multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
+                const float undo = PLAIN ? a.score_undo : cap(c, a);
+                // (the lowest row is at most so many positions before the highest)
+                if (p0 < all_begin || p0 + T + MT * M > high + 2) {
+                    uint32_t begin[MT][2], end[MT][2];
+#pragma unroll
+                    for (int i = 0; i < MT; i++)
+#pragma unroll
+                        for (int h = 0; h < 2; h++)
+                            b.seen_by(a, warp_row + i * M + lane / 4 + 8 * h, begin[i][h],
+                                      end[i][h]);
+                    mask(c, p0, begin, end, lane);
+                }
+                weigh(s, c, undo, p);
+            }
+            arrive(a.v, v_tile); // and everyone is done with the keys
+            request(a.k, t + 1, kv_block, k_tile);
+            if (seen)
+                multiply_pv<DH>(s, p, v_tile, lane);
         }
-        arrive(a.v, v_tile); // and everyone is done with the keys
-        request(a.k, t + 1, kv_block, k_tile);
-        if (seen)
-            multiply_pv<DH>(s, p, v_tile, lane);
+        end_split<DH, MT, THREADS, false>(a, kept, edge < b.end, NULL, s);
+        if (edge == b.end)
+            break;
+        edge = b.behind(edge);
     }
 
     cp_async_wait<0>(); // for the queries of a part without tiles, which lie where results will
@@ -158,8 +171,11 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
                                struct attention_scratch *out)
 {
     with_head_dim(head_dim, [&](auto tag) {
-        constexpr int DH = decltype(tag)::value, MT = most_row_tiles<DH>();
-        out->partial = (size_t)2 * n_sm * shape<DH, MT>::ROWS * (DH + 2) * sizeof(float);
+        constexpr int DH = decltype(tag)::value, MOST_ROWS = 128;
+        // what some blocks share, or what each of any number has
+        const size_t some = (size_t)SHARING * n_sm * MOST_ROWS;
+        const size_t any = (size_t)(n_batch + MOST_ROWS) * n_head;
+        out->partial = kept_floats(1, DH) * (some > any ? some : any) * sizeof(float);
         out->q_f16 = (size_t)n_batch * n_head * DH * sizeof(__half);
         return true;
     });
@@ -212,7 +228,9 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         const auto by = [&](auto tiles) {
             constexpr int MT = decltype(tiles)::value;
             const uint32_t x = div_up(n_row, (uint32_t)shape<DH, MT>::ROWS);
-            l.grid = dim3(x, a->n_head_kv, prompt_parts(q, a, x * a->n_head_kv, 2));
+            l.grid = dim3(
+                x, a->n_head_kv,
+                prompt_splits(q, a, n, x * a->n_head_kv, kept_floats(shape<DH, MT>::ROWS, DH)));
             l.smem = prefill_smem<DH, MT>();
             return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
         };

@@ -5,20 +5,33 @@
 
 #include "attention.cuh"
 
-enum {
-    PROMPT_MAX_PART = 16,        // blocks that share the cache
-    PROMPT_PART_POSITIONS = 512, // positions that make a part worth while
+// Positions, from a multiple of so many on, are a split of the cache, whose sums are made by
+// themselves and added in the order of splits: what a row gives depends neither on the rows beside
+// it nor on the blocks that share it.
+#ifdef HOKKU_CUDA_ON_CPU // so that few positions are several
+enum { PROMPT_SPLIT = 128 };
+#else
+enum { PROMPT_SPLIT = 2048 };
+#endif
+static_assert(PROMPT_SPLIT % KV_BLOCK == 0, "a tile lies in one split");
+
+// Of a split.
+struct tiles {
+    uint32_t tile0, tile1;
 };
 
-// The share of block (x, KV head, part) of a grid: rows (token, query head) of a KV head, ROWS of
-// them, and tiles of T positions of the cache. Row r of the block: token (row0 + r) / group, query
-// head (row0 + r) % group of this KV head.
+// The share of block (x, KV head, split) of a grid: rows (token, query head) of a KV head, ROWS of
+// them, and tiles of T positions of the cache: of one split where the grid has several, else of
+// all, one after the other. Row r of the block: token (row0 + r) / group, query head (row0 + r) %
+// group of this KV head.
 template <uint32_t ROWS, uint32_t T> struct prompt_share {
     const uint32_t *table;
     uint32_t kv_head, group, row0, last_row, n_row, pos0;
-    uint32_t n_kv;                       // positions up to the last row's
-    uint32_t first;                      // position of tile 0
-    uint32_t n_part, part, tile0, tile1; // this part's tiles
+    uint32_t n_kv;      // positions up to the last row's
+    uint32_t first;     // position of tile 0
+    uint32_t n_split;   // of which the rows see something
+    struct tiles begin; // of the block's first split
+    uint32_t end;       // of its last one
 
     // Before griddep_wait: what it reads was told before the first launch of a pass.
     __device__ __forceinline__ prompt_share(const struct attention &a, uint32_t n)
@@ -34,18 +47,29 @@ template <uint32_t ROWS, uint32_t T> struct prompt_share {
         last_row = min(row0 + ROWS, n_row) - 1;
         n_kv = pos0 + last_row / group + 1;
         first = window_begin(a, pos0 + row0 / group) / T * T;
-        // the cut depends on the shapes and the position alone
-        const uint32_t all_tiles = div_up(n_kv - first, T);
-        n_part = min(gridDim.z, div_up(all_tiles, (uint32_t)PROMPT_PART_POSITIONS / T));
-        const uint32_t per_part = div_up(all_tiles, n_part);
-        part = blockIdx.z;
-        tile0 = min(part * per_part, all_tiles);
-        tile1 = min(tile0 + per_part, all_tiles);
+        const uint32_t split0 = first / PROMPT_SPLIT, all_tiles = div_up(n_kv - first, T);
+        n_split = (n_kv - 1) / PROMPT_SPLIT - split0 + 1;
+        // of one split, beyond all of them nothing
+        const auto edge = [&](uint32_t i) {
+            return i == 0 ? 0 : min(((split0 + i) * PROMPT_SPLIT - first) / T, all_tiles);
+        };
+        begin = {edge(blockIdx.z), edge(blockIdx.z + 1)};
+        end = gridDim.z == 1 ? all_tiles : begin.tile1;
+    }
+    // The end of the split that begins there.
+    __device__ __forceinline__ uint32_t behind(uint32_t tile) const
+    {
+        return min(tile + PROMPT_SPLIT / T, end);
+    }
+    // Whether the splits of its rows have other blocks.
+    __device__ __forceinline__ bool shares() const
+    {
+        return gridDim.z > 1 && n_split > 1;
     }
     // The block of the cache that tile t lies in, if there is such a tile.
     __device__ __forceinline__ uint32_t block_of(uint32_t t) const
     {
-        return part < n_part && t < tile1 ? __ldg(&table[(first + t * T) / KV_BLOCK]) : 0;
+        return t < end ? __ldg(&table[(first + t * T) / KV_BLOCK]) : 0;
     }
     __device__ __forceinline__ uint32_t head_of(uint32_t r) const
     {
@@ -77,35 +101,175 @@ template <uint32_t ROWS, uint32_t T> struct prompt_share {
     }
 };
 
+// ---- the sums of splits
+
+// What a thread has of rows, in memory: (o, top, sum) as float4, of neighbouring threads side by
+// side.
+template <int DH, int MT> struct kept_sums {
+    static constexpr int N = MT * (DH / 8 + 1);
+};
+
+template <int DH, int MT, uint32_t THREADS>
+static __device__ __forceinline__ void keep_sums(const softmax<DH, MT> &s, float4 *to)
+{
+#pragma unroll
+    for (int t = 0; t < MT; t++) {
+        float4 *const of = to + (size_t)t * (DH / 8 + 1) * THREADS;
+#pragma unroll
+        for (int i = 0; i < DH / 8; i++)
+            of[i * THREADS] = make_float4(s.o[t][i][0], s.o[t][i][1], s.o[t][i][2], s.o[t][i][3]);
+        of[DH / 8 * THREADS] = make_float4(s.top[t][0], s.top[t][1], s.sum[t][0], s.sum[t][1]);
+    }
+}
+
+// How much two sums count together whose rows' scores have those tops, which *top becomes the
+// larger of. What rows have that saw nothing of one of them is what they have of the other, bit for
+// bit.
+struct counts {
+    float before, behind;
+};
+
+static __device__ __forceinline__ struct counts count_both(float *top, float behind)
+{
+    const float most = fmaxf(*top, behind), base = most == -INFINITY ? 0.0f : most;
+    const struct counts c = {ptx_exp2(*top - base), ptx_exp2(behind - base)};
+    *top = most;
+    return c;
+}
+
+static __device__ __forceinline__ float sum_both(const struct counts &c, float before, float behind)
+{
+    return fmaf(behind, c.behind, before * c.before);
+}
+
+// Adds the sums of a split to those of the splits before, which were kept (NEAR: in shared memory).
+template <int DH, int MT, uint32_t THREADS, bool NEAR>
+static __device__ __forceinline__ void add_to_kept(softmax<DH, MT> &s, const float4 *from)
+{
+    // as registers allow
+    constexpr int N = DH / 8, AHEAD = N % 16 == 0 && MT * DH <= 128 ? 16 : N % 8 == 0 ? 8 : 4;
+#pragma unroll
+    for (int t = 0; t < MT; t++) {
+        const float4 *const of = from + (size_t)t * (DH / 8 + 1) * THREADS;
+        const auto load = [&](int i) { return NEAR ? of[i * THREADS] : __ldcg(&of[i * THREADS]); };
+        const float4 rest = load(DH / 8);
+        float top[2] = {rest.x, rest.y};
+        struct counts c[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            c[h] = count_both(&top[h], s.top[t][h]);
+            s.sum[t][h] = sum_both(c[h], h ? rest.w : rest.z, s.sum[t][h]);
+            s.top[t][h] = top[h];
+        }
+#pragma unroll
+        for (int i0 = 0; i0 < DH / 8; i0 += AHEAD) {
+            float4 v[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+                v[i] = load(i0 + i);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                const float kept[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    s.o[t][i0 + i][e] = sum_both(c[e / 2], kept[e], s.o[t][i0 + i][e]);
+            }
+        }
+    }
+}
+
+// Where a block, or those that share its rows, keep sums: of split i, where each has its own.
+template <int DH, int MT, uint32_t THREADS>
+static __device__ __forceinline__ float4 *kept_at(const struct attention &a, uint32_t i)
+{
+    const size_t block = (size_t)(blockIdx.y * gridDim.x + blockIdx.x) * gridDim.z + i;
+    return reinterpret_cast<float4 *>(a.partial) + block * kept_sums<DH, MT>::N * THREADS +
+           threadIdx.x;
+}
+
+// Behind a split of a block that has several: adds what was kept of those before (any), and where
+// others follow (more) keeps it all; near: in shared memory, where there is room (NEAR).
+template <int DH, int MT, uint32_t THREADS, bool NEAR>
+static __device__ __forceinline__ void end_split(const struct attention &a, bool any, bool more,
+                                                 float4 *near, softmax<DH, MT> &s)
+{
+    if (gridDim.z > 1)
+        return;
+    float4 *const kept = NEAR ? near + threadIdx.x : kept_at<DH, MT, THREADS>(a, 0);
+    if (any)
+        add_to_kept<DH, MT, THREADS, NEAR>(s, kept);
+    if (more)
+        keep_sums<DH, MT, THREADS>(s, kept);
+}
+
+// The sums of n splits that blocks have kept: the same additions, of some columns at a time.
+template <int DH, int MT, uint32_t THREADS>
+static __device__ __forceinline__ void gather_kept(const struct attention &a, uint32_t n,
+                                                   softmax<DH, MT> &s)
+{
+    constexpr int AT_ONCE = DH / 8 < 8 ? DH / 8 : DH / 8 % 8 ? 4 : 8;
+    static_assert(DH / 8 % AT_ONCE == 0, "whole turns");
+    softmax_init(s);
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int i0 = 0; i0 < DH / 8; i0 += AT_ONCE) {
+            s.top[t][0] = s.top[t][1] = -INFINITY;
+            s.sum[t][0] = s.sum[t][1] = 0.0f;
+#pragma unroll 1
+            for (uint32_t split = 0; split < n; split++) {
+                const float4 *const of =
+                    kept_at<DH, MT, THREADS>(a, split) + (size_t)t * (DH / 8 + 1) * THREADS;
+                float4 v[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+                    v[i] = __ldcg(&of[(i0 + i) * THREADS]);
+                const float4 rest = __ldcg(&of[DH / 8 * THREADS]);
+                const struct counts c[2] = {count_both(&s.top[t][0], rest.x),
+                                            count_both(&s.top[t][1], rest.y)};
+                s.sum[t][0] = sum_both(c[0], s.sum[t][0], rest.z);
+                s.sum[t][1] = sum_both(c[1], s.sum[t][1], rest.w);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const float kept[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        s.o[t][i0 + i][e] = sum_both(c[e / 2], s.o[t][i0 + i][e], kept[e]);
+                }
+            }
+        }
+}
+
 // The end of a block of THREADS threads, or of a block's first THREADS threads: warp w has the sums
 // s of rows w * MT * M and up. tile (ROWS, DH + 8) is room that nobody uses any more but the
 // threads themselves.
 template <int DH, int MT, uint32_t ROWS, uint32_t T, uint32_t THREADS>
 static __device__ __forceinline__ void finish_rows(const struct attention &a,
                                                    const prompt_share<ROWS, T> &b,
-                                                   const softmax<DH, MT> &s, float *tile)
+                                                   softmax<DH, MT> &s, float *tile)
 {
-    // (block, part) -> sums (ROWS, DH), then (ROWS, 2) maxima and divisors
-    const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
-    constexpr size_t PART_FLOATS = (size_t)ROWS * (DH + 2);
-    float *const parts = a.partial + (size_t)block * gridDim.z * PART_FLOATS;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t n_part = b.n_part, part = b.part;
-    const bool gated = a.gated && n_part == 1; // else by whoever adds the parts
+    if (b.shares()) {
+        const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
+        keep_sums<DH, MT, THREADS>(s, kept_at<DH, MT, THREADS>(a, blockIdx.z));
+        if (!last_to_arrive<THREADS>(&a.counters[block], b.n_split))
+            return;
+        gather_kept<DH, MT, THREADS>(a, b.n_split, s);
+    }
     // To be packed four by four, results lie in the place of all tiles: (ROWS, O_LD) floats.
     constexpr uint32_t O_LD = DH + 8, N = DH / 4;
-    const bool packed = a.packed.x && n_part == 1;
+    const bool packed = a.packed.x;
     if (packed)
         barrier_sync(THREADS);
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float sum = row_sum(s, t, h);
-            uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h, width = a.head_dim;
+            const float sum = row_sum(s, t, h);
+            const uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h;
             if (b.row0 + r > b.last_row)
                 continue;
-            float scale = a.v_undo / with_sink(a, b.head_of(r), s.top[t][h], sum);
+            const float scale = a.v_undo / with_sink(a, b.head_of(r), s.top[t][h], sum);
             if (packed) {
 #pragma unroll
                 for (int i = 0; i < DH / 8; i++)
@@ -114,94 +278,50 @@ static __device__ __forceinline__ void finish_rows(const struct attention &a,
                 continue;
             }
             float *out = a.out + ((size_t)b.token_of(r) * a.n_head + b.head_of(r)) * a.head_dim;
-            if (n_part > 1) {
-                float *mine = parts + part * PART_FLOATS;
-                if (lane % 4 == 0)
-                    reinterpret_cast<float2 *>(mine + ROWS * DH)[r] = make_float2(s.top[t][h], sum);
-                out = mine + r * DH;
-                scale = 1.0f;
-                width = DH;
-            }
             auto store = [&](auto finish) {
 #pragma unroll
                 for (int i = 0; i < DH / 8; i++) {
                     uint32_t d = i * 8 + lane % 4 * 2;
-                    if (d < width)
+                    if (d < a.head_dim)
                         out[d] = finish(s.o[t][i][2 * h] * scale, d);
-                    if (d + 1 < width)
+                    if (d + 1 < a.head_dim)
                         out[d + 1] = finish(s.o[t][i][2 * h + 1] * scale, d + 1);
                 }
             };
-            if (gated) // apart: else models without gates pay for it, too
+            if (a.gated) // apart: else models without gates pay for it, too
                 store([&](float v, uint32_t d) {
                     return v * gate_of(a, b.token_of(r), b.head_of(r), d);
                 });
             else
                 store([](float v, uint32_t) { return v; });
         }
-    const uint32_t rows = b.last_row - b.row0 + 1;
     if (packed) {
+        const uint32_t rows = b.last_row - b.row0 + 1;
         barrier_sync(THREADS);
         for (uint32_t j = threadIdx.x; j < rows * N; j += THREADS)
             store_out(a, b.token_of(j / N), b.head_of(j / N), j % N * 4,
                       *reinterpret_cast<const float4 *>(tile + j / N * O_LD + j % N * 4));
     }
-    if (n_part == 1 || !last_to_arrive<THREADS>(&a.counters[block], n_part))
-        return;
-    float *const weight = tile; // (n_part, ROWS)
-    static_assert((uint32_t)PROMPT_MAX_PART <= O_LD, "in the same place");
-    for (uint32_t r = threadIdx.x; r < rows; r += THREADS) {
-        auto part_ml = [&](uint32_t i) {
-            const float *ml = parts + i * PART_FLOATS + ROWS * DH;
-            return __ldcg(&reinterpret_cast<const float2 *>(ml)[r]);
-        };
-        float top = -INFINITY, sum = 0.0f;
-        for (uint32_t i = 0; i < n_part; i++)
-            top = fmaxf(top, part_ml(i).x);
-        for (uint32_t i = 0; i < n_part; i++) {
-            float2 ml = part_ml(i);
-            weight[i * ROWS + r] = ptx_exp2(ml.x - top);
-            sum = fmaf(weight[i * ROWS + r], ml.y, sum);
-        }
-        const float scale = a.v_undo / with_sink(a, b.head_of(r), top, sum);
-        for (uint32_t i = 0; i < n_part; i++)
-            weight[i * ROWS + r] *= scale;
-    }
-    barrier_sync(THREADS);
-    constexpr uint32_t AHEAD = 4;
-    for (uint32_t j = threadIdx.x; j < rows * N; j += AHEAD * THREADS) {
-        float4 v[AHEAD];
-#pragma unroll
-        for (uint32_t u = 0; u < AHEAD; u++)
-            v[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 2
-        for (uint32_t i = 0; i < n_part; i++)
-#pragma unroll
-            for (uint32_t u = 0; u < AHEAD; u++) {
-                uint32_t at = min(j + u * THREADS, rows * N - 1);
-                add_scaled(v[u], weight[i * ROWS + at / N],
-                           __ldcg(&reinterpret_cast<const float4 *>(parts + i * PART_FLOATS)[at]));
-            }
-#pragma unroll
-        for (uint32_t u = 0; u < AHEAD; u++) {
-            uint32_t at = j + u * THREADS;
-            if (at < rows * N)
-                store_out(a, b.token_of(at / N), b.head_of(at / N), at % N * 4, v[u]);
-        }
-    }
 }
 
 // ---- host
 
-// How many blocks share the cache: as many as find room at a time, per_sm on a multiprocessor,
-// where the rows alone make less than one each.
-static inline uint32_t prompt_parts(const struct queue *q, const struct attention *a,
-                                    uint32_t n_block, uint32_t per_sm)
+// Floats that a block keeps of a split.
+static constexpr size_t kept_floats(uint32_t rows, uint32_t dh)
 {
-    const uint32_t n_sm = (uint32_t)q->n_sm;
-    return a->one_part || n_block >= n_sm
-               ? 1
-               : lesser(per_sm * n_sm / n_block, (uint32_t)PROMPT_MAX_PART);
+    return (size_t)rows * (dh + 8);
+}
+
+// The grid's splits: a block for each of them where blocks are few and there is room for what all
+// keep, else one for all.
+static inline uint32_t prompt_splits(const struct queue *q, const struct attention *a, uint32_t n,
+                                     uint32_t n_block, size_t floats)
+{
+    const uint32_t seen =
+        a->n_swa ? lesser(a->reach, a->n_swa + n + KV_BLOCK + PROMPT_SPLIT) : a->reach;
+    const uint32_t n_split = div_up(seen, (uint32_t)PROMPT_SPLIT);
+    const bool room = (size_t)n_block * n_split * floats * sizeof(float) <= a->partial_bytes;
+    return n_block < (uint32_t)q->n_sm && room ? n_split : 1;
 }
 
 #endif

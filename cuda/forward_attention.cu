@@ -62,7 +62,6 @@ static bool attend_pass(const struct cuda_engine *e, struct attention a, struct 
     const struct cuda_pass *p = e->pass;
     const struct queue *q = cuda_queue(e, "kv");
     a.rows = e->s.rows;
-    a.one_part = true;
     a.together = e->params.exact;
     if (a.together)
         return attention_rows_launch(q, &a, p->n_row, p->chunks, p->n_chunk, p->furthest, err);

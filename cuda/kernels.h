@@ -328,8 +328,7 @@ struct attention {
     const uint32_t *tables;
     uint32_t max_blocks;
     uint32_t max_split; // set by the launchers
-    uint32_t reach;     // prefill: the last position and one; of one_part no bit depends on it
-    bool one_part;      // prefill: no blocks share a row, however few there are
+    uint32_t reach;     // prefill: the last position and one; no bit depends on it
     bool each;          // prefill: rows[i] is the place of the i-th token; set by the launchers
     bool together;      // rows: several may be of one sequence
     // Results of the projections, biases added; one row per token. norm_whole: normed in place.
@@ -346,7 +345,7 @@ struct attention {
     // Scratch: sizes by attention_scratch, and attention_wide_scratch.
     uint32_t n_split_rows;
     float *partial;
-    size_t partial_bytes; // only attention_wide.cu asks
+    size_t partial_bytes; // only prompts and attention_wide.cu ask
     uint32_t *counters;   // zero before the first use; left zero
     __half *q_f16;        // prefill: (n, n_head, padded head_dim)
 };
@@ -558,7 +557,8 @@ struct gemm {
     const float *undo_out; // (gemm_undo_room(n)) of the rows of out
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero
-    uint32_t n_other; // gemm_few: of the last parts, of another type: see gemm_few_takes_both
+    bool long_chunks;      // gemm_few: those of gemm_hopper instead, whose bits products then have
+    uint32_t n_other;      // gemm_few: of the last parts, of another type: see gemm_few_takes_both
     // gemm_few, n <= GEMM_FEW: the next launch follows this one, with the same x: it begins when
     // that is complete, and works beside this one.
     bool leads, follows;
@@ -604,7 +604,10 @@ bool gemm_few_takes_both(const struct wmat *a, const struct wmat *b, uint32_t n)
 // ---- gemm_wide.cu: the same bits as gemm_few.cu, faster for many columns, on devices of compute
 // capability 9.0.
 
-enum { GEMM_CHUNKS = 8 }; // of a row, at most: the products of each are summed up by a matrix unit
+enum {
+    GEMM_CHUNKS = 8, // of a row, at most: the products of each are summed up by a matrix unit
+    GEMM_KEPT = 5, // of gemm_hopper.cu: that a block has of a tile that another one begins, at most
+};
 
 bool gemm_wide_launch(const struct queue *q, const struct gemm *g, struct error *err);
 size_t gemm_wide_partial(int n_sm); // bytes of gemm.partial, as gemm_scratch says for the others

@@ -250,8 +250,8 @@ struct device_conversation {
     // Where not 0 prefill goes by the kernel of decoding, and rows from `spanned` on share what
     // they read.
     uint32_t spanned = 0;
-    struct packed_rows packed = {};     // where results go instead
-    bool far = false, one_part = false; // prefill: as behind a long text; no blocks share a row
+    struct packed_rows packed = {}; // where results go instead
+    bool far = false;               // prefill: as behind a long text
     // before: launches just before; elsewhere: where the kernels find slot and position.
     std::vector<float> run(
         uint32_t at, uint32_t n, bool skip = false, const std::function<void()> &before = [] {},
@@ -314,7 +314,6 @@ struct device_conversation {
         a.out = out.p;
         a.packed = packed;
         a.reach = far ? 1u << 20 : at + n;
-        a.one_part = one_part;
         a.skip = n ? nullptr : flag.p;
         a.v_norm = c.s.v_norms ? ones.p : nullptr;
         a.cached = cached;
