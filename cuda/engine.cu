@@ -203,7 +203,7 @@ bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, 
 {
     if (!cuda_state_use_chunk(e, e->seq, n, err) || !cuda_set_step(e, tokens[0], e->n_past, err))
         return false;
-    if (n == 1) {
+    if (n == 1 && !e->any_pieces) {
         if (!cuda_forward_one(e, err))
             return false;
     } else {
@@ -752,6 +752,7 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
     }
     e->no_pass_graphs = rank; // made while others compute, which waits for them on some drivers
     e->core.alike = e->passes;
+    e->base.any_pieces = e->passes || e->any_pieces;
     e->core.spares_copies = e->n_seq > 1; // all would wait for each one's
     // Else several rows have other bits; a row of a prediction layer needs more than its guess.
     e->core.max_drafts = p->exact && !m->predicts_for ? ENGINE_MAX_DRAFTS : 0;

@@ -281,8 +281,11 @@ struct cuda_engine {
     uint32_t *kv_table;            // (2, kv_blocks(n_ctx)) pinned: what both tables hold of slot 0
     uint64_t kv_version;           // seq.version of it
     struct gpu_sampler sampler;
-    uint32_t n_seq;            // sequences in one pass
-    bool passes;               // cuda_has_passes
+    uint32_t n_seq; // sequences in one pass
+    bool passes;    // cuda_has_passes
+    // Prompts have products of their own, gemm_hopper's, which give the same bits whatever their
+    // pieces; next tokens have others.
+    bool any_pieces;
     struct sampler_rows rows;  // where passes: picks of several sequences
     uint32_t *host_tables;     // (2, n_seq, kv_blocks(n_ctx)) pinned: what both hold after slot 0
     uint64_t *table_versions;  // (n_seq)
@@ -621,12 +624,20 @@ static inline bool cuda_capture_exec(struct cuda_engine *e, cudaGraphExec_t *exe
 
 // ---- forward.cu
 
+// Whether a row's bits depend on nothing but the row, and so not on how many there are; skip: see
+// step_state.done, of a token alone.
+static inline bool cuda_rows_alike(const struct cuda_engine *e, const uint32_t *skip)
+{
+    return e->pass || (e->any_pieces && !skip);
+}
+
 // One token: reads token and position from s.step, leaves the hidden state in x.
 bool cuda_forward_one(struct cuda_engine *e, struct error *err);
 // The logits of n (<= LOGITS_ROWS) rows of x from row0 on, to s.logits.
 bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *skip,
                struct error *err);
-// n > 1 tokens from s.tokens at position s.step->pos, or at s.rows as e->pass says.
+// n tokens from s.tokens at position s.step->pos, or at s.rows as e->pass says; one alone only
+// where rows are alike.
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 // The logits of n (<= s.n_logits) rows of x (any, n_embd), hidden states, to s.logits: the first
 // n, or, of an RMSNorm without biases, those that `rows` names.

@@ -323,9 +323,17 @@ static bool is_wide(const struct cuda_engine *e, const struct wmat *w, uint32_t 
     return e->pass && e->q.hopper && n > few;
 }
 
+// Whether rows are those of prompts that have products of their own.
+static bool is_prompt(const struct cuda_engine *e)
+{
+    return e->any_pieces && (!e->pass || e->pass->n_chunk > 0);
+}
+
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
-    if (e->pass) // a row's bits depend on nothing but the row
+    if (is_prompt(e)) // a row's bits depend on nothing but the row
+        return n <= FEW_ROWS ? BY_FEW : BY_HOPPER;
+    if (e->pass) // nor do they here
         return w->type == QUANT_F32 ? BY_VECTOR : is_wide(e, w, n) ? BY_WIDE : BY_FEW;
     if (n > 1 && n <= FEW_ROWS && w->type != QUANT_F32)
         return BY_FEW;
@@ -349,7 +357,7 @@ static bool gemm_by(enum product by, const struct queue *q, const struct gemm *g
 // How rows are packed for the product with w and those with the same input.
 static uint32_t packed_form(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
-    const bool few = e->pass ? !is_wide(e, w, n) : n <= FEW_ROWS;
+    const bool few = e->pass && !is_prompt(e) ? !is_wide(e, w, n) : n <= FEW_ROWS;
     return few           ? (uint32_t)GEMM_FEW_PACKED
            : e->q.hopper ? (uint32_t)GEMM_PACKED
                          : gemm_ld(w->n_cols);
@@ -443,6 +451,7 @@ static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, const
     g.scale = e->hp.residual_scale;
     g.partial = (float *)e->s.tile;
     g.counters = e->s.gemm_counters;
+    g.long_chunks = is_prompt(e);
     return g;
 }
 

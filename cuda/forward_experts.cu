@@ -481,17 +481,16 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // About as many rows as an expert gets, or for expert_hopper as many as it is faster with; but
     // rows of several sequences are multiplied in one way however many there are, which gives each
     // its bits: in float16 where that can be, for which they are normed here.
-    const bool more = n_pair > 2 * f->n;
-    const bool half =
-        (e->pass || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
+    const bool more = n_pair > 2 * f->n, alike = cuda_rows_alike(e, skip);
+    const bool half = (alike || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
     const uint32_t few_rows = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
-    const bool few = e->pass && half && n <= EXPERT_FEW_PASS && can_be_few(e, l, few_rows);
-    const bool many = e->pass || half || more;
+    const bool few = alike && half && n <= EXPERT_FEW_PASS && can_be_few(e, l, few_rows);
+    const bool many = alike || half || more;
     const uint32_t per_item = few     ? few_rows
                               : half  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
-    const bool one_norm = router_norm == norm, floats = e->pass && half && norm;
+    const bool one_norm = router_norm == norm, floats = alike && half && norm;
     const struct rows_in own = {in, norm, n_embd};
     const struct rows_in normed = {(const float *)s->act_f32, NULL, act_f32_ld(n_embd)};
     const struct rows_in *from = floats ? &normed : &own;
@@ -505,7 +504,7 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     router.split = true;
-    router.any_bits = !e->pass;
+    router.any_bits = !alike;
     const struct choice choice = choice_of(e, l, in, norm, skip);
     const auto shared_aside = [&] {
         const bool done = cuda_side_begin(e, err) && feed_shared(&t, from, err);

@@ -81,7 +81,7 @@ static bool multiply_heads(const struct cuda_engine *e, const struct gpu_layer *
     one.own_rows = true;
     one.y = y;
     one.skip = skip;
-    if (n == 1 && !e->pass && expert_row_fits(q, &one))
+    if (n == 1 && !cuda_rows_alike(e, skip) && expert_row_fits(q, &one))
         return expert_row_launch(q, &one, err);
     const bool plain = is_plain_type(w);
     struct expert_rows many = {};
@@ -132,7 +132,7 @@ static struct latent_rows rows_of(const struct cuda_engine *e, const struct gpu_
     r.rotated = s->rotated;
     r.items = s->items;
     // Rows of a pass are multiplied in one way however many there are: see take_turn.
-    r.per_item = e->pass || n > EXPERT_FEW ? EXPERT_ITEM : EXPERT_FEW;
+    r.per_item = cuda_rows_alike(e, skip) || n > EXPERT_FEW ? EXPERT_ITEM : EXPERT_FEW;
     r.brought = s->brought;
     r.query = s->query;
     r.undo = s->undo;

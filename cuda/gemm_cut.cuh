@@ -26,6 +26,7 @@ struct cut {
     struct divisor sharers, units; // by n_sharer, n_shared
     struct divisor chunks, steps, col_tiles;       // by what a name counts
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
+    uint32_t row_tile0, n_row_tile;                // of the launch
     struct widening w;
 };
 
@@ -63,12 +64,13 @@ struct rows16 {
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
 locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
 {
+    const uint32_t at = c.row_tile0 + row_tile;
     if (g.mode == MATVEC_GATED)
-        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
+        return {{0, 1}, {at * N_WARP + warp, at * N_WARP + warp}};
     uint32_t part = 0;
-    while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
+    while (part + 1 < g.n_part && at >= c.first_row_tile[part + 1])
         part++;
-    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
+    uint32_t tile = 2 * ((at - c.first_row_tile[part]) * N_WARP + warp);
     return {{part, part}, {tile, tile + 1}};
 }
 

@@ -494,7 +494,7 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error
 {
     struct gemm g = *all;
     struct few_cut c = {};
-    c.row = gemm_row_cut(g.w[0].n_cols);
+    c.row = g.long_chunks ? gemm_long_cut(&g) : gemm_row_cut(g.w[0].n_cols);
     if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         c.of[0].n_pair =
             div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);

@@ -1,55 +1,83 @@
-// The products of gemm_hopper.cuh whose sums are not kept apart: the fastest for a prompt.
+// The products of gemm_hopper.cuh whose chunks are long: the fastest for a prompt.
 #include "gemm_hopper.cuh"
 
 void gemm_scratch(int n_sm, struct gemm_scratch *out)
 {
     out->counters = out->partial = 0;
-    for (int bn : {32, 64, 128, 256}) {
+    for (int bn : {64, 128, 256}) {
         size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
-        size_t partial = 2 * blocks * BLOCK_ROWS * bn * sizeof(float);
+        size_t partial = N_SLOT<false> * blocks * BLOCK_ROWS * bn * sizeof(float);
         out->partial = out->partial > partial ? out->partial : partial;
         if (out->counters < blocks * sizeof(uint32_t))
             out->counters = blocks * sizeof(uint32_t);
     }
 }
 
-static const struct {
-    uint32_t bn, cost; // of a column, as estimated from products of 512 columns
-} widths[] = {{64, 150}, {128, 115}, {256, 100}};
+// What a step of a tile takes, beside another block of the same multiprocessor where it has room
+// for two, and without: as measured with products of 64 to 512 columns, in hundredths of the
+// widest.
+struct width {
+    uint32_t bn, beside, alone;
+};
+static const struct width widths[] = {{64, 95, 60}, {128, 66, 66}, {256, 100, 100}};
 
-// Whether tiles of 128 columns are so many that most blocks have one and none has two, and their
-// rows so short that what is lost by the others is less than it takes to add shared tiles up
-// (measured with 28 and 148 steps).
-static bool has_one_each(const struct queue *q, const struct gemm *g, const struct cut *c)
+// How n_row_tile tiles of 128 rows are multiplied, and what that takes.
+struct choice {
+    uint32_t bn;
+    uint64_t takes;
+};
+
+static struct choice by_width(const struct queue *q, const struct gemm *g,
+                              const struct row_cut *row, uint32_t n_row_tile, const struct width *w)
 {
-    enum { MOST_STEPS = 40 };
-    const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, 128u);
-    return c->row.n_step <= MOST_STEPS && n_tile <= (uint32_t)q->n_sm &&
-           5 * n_tile >= 4 * (uint32_t)q->n_sm;
+    const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm((int)w->bn));
+    const struct deal d = deal_sooner(n_row_tile * div_up(g->n, w->bn), *row, most);
+    return {w->bn, (uint64_t)d.n_step * (d.n_block > (uint32_t)q->n_sm ? w->beside : w->alone)};
+}
+
+static struct choice soonest(const struct queue *q, const struct gemm *g, const struct row_cut *row,
+                             uint32_t n_row_tile)
+{
+    struct choice best = {};
+    for (const struct width &w : widths) {
+        const struct choice c = by_width(q, g, row, n_row_tile, &w);
+        if (!best.bn || c.takes < best.takes)
+            best = c;
+    }
+    return best;
+}
+
+static bool launch_rows(const struct queue *q, const struct gemm *g, struct cut c,
+                        uint32_t row_tile0, uint32_t n_row_tile, uint32_t bn, struct error *err)
+{
+    c.row_tile0 = row_tile0;
+    c.n_row_tile = n_row_tile;
+    return bn == 256   ? launch_tiles<256, false>(q, g, &c, err)
+           : bn == 128 ? launch_tiles<128, false>(q, g, &c, err)
+                       : launch_tiles<64, false>(q, g, &c, err);
 }
 
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
-    const uint32_t n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    struct cut c = cut_of(g, {n_step, 1, n_step});
-    // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
-    // and there must be tiles enough for all.
-    uint32_t best = 0;
-    uint64_t best_cost = 0;
-    for (const auto &w : widths) {
-        uint32_t n_col_tile = div_up(g->n, w.bn);
-        uint64_t cost = (uint64_t)n_col_tile * w.bn * w.cost;
-        bool enough = 4 * c.first_row_tile[g->n_part] * n_col_tile >= (uint32_t)q->n_sm;
-        if (!best || (enough && cost < best_cost)) {
-            best = w.bn;
-            best_cost = cost;
+    enum { LAUNCH = 200 }; // what another launch takes
+    const struct cut c = cut_of(g, gemm_long_cut(g));
+    const uint32_t all = c.n_row_tile, n_sm = (uint32_t)q->n_sm;
+    // All rows at once; or as many as are whole turns of all blocks, and then the others.
+    struct choice first = soonest(q, g, &c.row, all), rest = {};
+    uint32_t n_first = all;
+    uint64_t least = first.takes;
+    for (const struct width &w : widths) {
+        const uint32_t n_col_tile = div_up(g->n, w.bn), n = n_sm * blocks_per_sm((int)w.bn);
+        const uint32_t whole = all * n_col_tile / n * n / n_col_tile;
+        if (whole == 0 || whole == all)
+            continue;
+        const struct choice one = by_width(q, g, &c.row, whole, &w);
+        const struct choice other = soonest(q, g, &c.row, all - whole);
+        if (one.takes + other.takes + LAUNCH < least) {
+            first = one, rest = other, n_first = whole;
+            least = one.takes + other.takes + LAUNCH;
         }
     }
-    if (best == 256 && has_one_each(q, g, &c))
-        return launch_tiles<128, false>(q, g, &c, err);
-    if (best == 256)
-        return launch_tiles<256, false>(q, g, &c, err);
-    if (best == 128)
-        return launch_tiles<128, false>(q, g, &c, err);
-    return launch_tiles<64, false>(q, g, &c, err);
+    return launch_rows(q, g, c, 0, n_first, first.bn, err) &&
+           (n_first == all || launch_rows(q, g, c, n_first, all - n_first, rest.bn, err));
 }

@@ -14,14 +14,16 @@
 // registers have room for. So those that multiply wait for nothing but barriers in shared memory,
 // and have the registers that the others give up.
 //
-// Each block does as many whole tiles as all can have; the steps of those that are left are cut
-// evenly among the blocks ("stream-K", Osama et al. 2023), and come first, unless the meeting takes
-// longer than it saves: then some blocks have a whole tile more. A tile that several blocks share
-// is added up by the last of them to finish, in the order of the steps.
+// A row is cut into chunks, as its length alone says; the sums of a chunk are kept apart and added
+// in the order of chunks: so a column has the same bits in any company, and whoever multiplies it.
+// TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its halves of weights,
+// its places of elements within 16), and what is added up has registers of its own. Else they are
+// so long that it may wait in memory meanwhile.
 //
-// CHUNKED: the sums of a row's chunks are kept apart until they are added in their order, as in
-// gemm_few.cu, whose bits these products have: its halves of weights, its places of elements within
-// 16. Blocks share a tile at borders of chunks only.
+// Each block does as many whole tiles as all can have; the chunks of those that are left are shared
+// out evenly (after "stream-K", Osama et al. 2023), and come first, unless the meeting takes longer
+// than it saves: then some blocks have a whole tile more. A tile that several blocks share is added
+// up by the last of them to finish.
 #ifndef HOKKU_CUDA_GEMM_HOPPER_CUH
 #define HOKKU_CUDA_GEMM_HOPPER_CUH
 
@@ -48,7 +50,7 @@ static __device__ __forceinline__ void widen_rows(const strip<TYPE> s[2],
 }
 
 // What the warps that multiply do. Where a block has no bringers thread 0 brings activations.
-template <uint32_t TYPE, int BN, bool CHUNKED>
+template <uint32_t TYPE, int BN, bool TOTALS>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c,
                                                 const struct share &of, uint8_t *stages,
                                                 const uint8_t *raw, bring_room<TYPE, BN> &room)
@@ -72,12 +74,14 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     struct ring<ROOM::N_STAGE> stage;
     [[maybe_unused]] struct ring<ROOM::N_RAW> slot;
     bool first = true;
+    const auto columns_of = [&](uint32_t tile) {
+        return (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN);
+    };
     for (uint32_t done = 0; done < n_step;) {
         const struct span at = span_at(c, of, done);
         const uint32_t tile = at.tile, step0 = at.step0, step1 = at.step1;
         const auto keep_sums = [&](uint32_t i, const float *sums) {
-            keep<BN, CHUNKED>(slot_of<BN, CHUNKED>(g, blockIdx.x, i),
-                              (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN), sums);
+            keep<BN, TOTALS>(slot_of<BN, TOTALS>(g, blockIdx.x, i), columns_of(tile), sums);
         };
         struct tile_row row[2];
         if constexpr (!ROOM::RAW) {
@@ -104,12 +108,12 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 take_step<TYPE>(room, slot, raw, warp, lane, s);
         };
         float acc[BN / 2];
-        [[maybe_unused]] float total[CHUNKED ? BN / 2 : 1]; // of the chunks before
-        float *const sums = CHUNKED ? total : acc;
+        [[maybe_unused]] float total[TOTALS ? BN / 2 : 1]; // of the chunks before
+        float *const sums = TOTALS ? total : acc;
         uint32_t a[N_A][4][4];
         bool add = false; // to what acc has
-        [[maybe_unused]] uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0), n_kept = 0;
-        if constexpr (CHUNKED)
+        uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0), n_kept = 0;
+        if constexpr (TOTALS)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++)
                 total[i] = 0.0f;
@@ -167,20 +171,27 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 stage.next();
             }
             add = true;
-            if constexpr (CHUNKED) {
-                if (--in_chunk > 0)
-                    continue;
-                wgmma_wait<0>();
-                wgmma_settle<BN / 2>(acc);
-                if (step0 > 0) // another block has the chunks before
-                    keep_sums(++n_kept, acc);
-                else
+            if (--in_chunk > 0)
+                continue;
+            wgmma_wait<0>();
+            wgmma_settle<BN / 2>(acc);
+            if (step0 > 0) { // another block has the chunks before
+                keep_sums(++n_kept, acc);
+            } else if constexpr (TOTALS) {
 #pragma unroll
-                    for (int i = 0; i < BN / 2; i++)
-                        total[i] += acc[i];
-                in_chunk = min(c.row.chunk, c.row.n_step - step - 1);
-                add = false;
+                for (int i = 0; i < BN / 2; i++)
+                    total[i] += acc[i];
+            } else {
+                float4 *const total = slot_of<BN, TOTALS>(g, blockIdx.x, N_SLOT<TOTALS> - 1);
+                if (step + 1 == step1 && step >= c.row.chunk)
+                    fetch_more<BN, TOTALS>(total, columns_of(tile), acc);
+                else if (step + 1 < step1 && step >= c.row.chunk)
+                    keep_more<BN, TOTALS>(total, columns_of(tile), acc);
+                else if (step + 1 < step1)
+                    keep<BN, TOTALS>(total, columns_of(tile), acc);
             }
+            in_chunk = min(c.row.chunk, c.row.n_step - step - 1);
+            add = false;
         }
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
@@ -190,8 +201,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         struct sharers by = {};
         if (!whole) {
             by = sharers_of(c, tile);
-            if (!CHUNKED || step0 == 0)
-                keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
+            if (step0 == 0)
+                keep_sums(0, sums);
             if (!last_to_arrive<TEAM>(&g.counters[by.block0], by.n_part + 1))
                 continue;
         }
@@ -202,7 +213,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         if (AHEAD && g.mode != MATVEC_GATED)
             out.open(g, to, col0, lane);
         if (!whole)
-            gather<BN, CHUNKED>(g, c, tile, by, sums);
+            gather<BN, TOTALS>(g, c, tile, by, sums);
         if (!AHEAD && g.mode != MATVEC_GATED)
             out.open(g, to, col0, lane);
         if (g.mode == MATVEC_GATED)
@@ -218,7 +229,7 @@ template <uint32_t TYPE> static constexpr __host__ __device__ int block_threads(
 }
 
 // Grid: what is resident at once, at most a block per unit.
-template <uint32_t TYPE, int BN, bool CHUNKED>
+template <uint32_t TYPE, int BN, bool TOTALS>
 static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(BN))
     gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
 {
@@ -247,47 +258,67 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
             }
             more_registers<ROOM::RAW ? 208 : 224>();
         }
-        multiply<TYPE, BN, CHUNKED>(g, c, of, stages, raw, room);
+        multiply<TYPE, BN, TOTALS>(g, c, of, stages, raw, room);
     }
 }
 
 // ---- launcher
 
-// Blocks that share a tile, more or less: their sums must be added up, which takes about as long as
+// Blocks that share a tile, at most; their sums must be added up, which takes about as long as
 // MEET_STEPS.
 enum { MAX_SHARE = 8, MEET_STEPS = 12 };
 
-// Whether n_tile tiles are done sooner in turns, of which the last leaves blocks without work. (Few
-// tiles are shared all the same: measured with 128 columns.)
-static inline bool is_sooner_in_turns(uint32_t n_tile, uint32_t n_step, uint32_t n_block)
+// How tiles are dealt out to blocks.
+struct deal {
+    uint32_t n_block, n_whole, n_left, n_sharer;
+    uint32_t n_step; // how long it takes, in steps of a tile
+};
+
+// As many whole tiles as all can have; shared: those that are left chunk by chunk, else one each.
+static inline struct deal deal_out(uint32_t n_tile, const struct row_cut &row, uint32_t most,
+                                   bool shared)
 {
-    return 2 * n_tile >= n_block &&
-           div_up(n_tile, n_block) * n_step * n_block <= n_tile * n_step + MEET_STEPS * n_block;
+    const uint32_t n_part = lesser(row.n_chunk, (uint32_t)MAX_SHARE);
+    struct deal d = {};
+    d.n_block = lesser(most, shared ? n_tile * n_part : n_tile);
+    d.n_whole = n_tile / d.n_block;
+    d.n_left = n_tile % d.n_block;
+    d.n_sharer = shared ? lesser(d.n_block, d.n_left * n_part) : d.n_left;
+    d.n_step = d.n_whole * row.n_step;
+    if (d.n_left > 0)
+        d.n_step += shared ? div_up(d.n_left * row.n_chunk, d.n_sharer) * row.chunk + MEET_STEPS
+                           : row.n_step;
+    return d;
 }
 
-template <int BN, bool CHUNKED>
+// Of gemm_hopper.cu: in turns, of which the last leaves blocks without work, where that is sooner.
+static inline struct deal deal_sooner(uint32_t n_tile, const struct row_cut &row, uint32_t most)
+{
+    const struct deal each = deal_out(n_tile, row, most, false);
+    const struct deal shared = deal_out(n_tile, row, most, true);
+    const bool has_room = shared.n_left * row.n_chunk <= GEMM_KEPT * shared.n_sharer;
+    return has_room && shared.n_step < each.n_step ? shared : each;
+}
+
+template <int BN, bool TOTALS>
 static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c,
                          struct error *err)
 {
-    const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
-    const uint32_t n_shared = n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE);
-    const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm(BN));
-    const bool each = !CHUNKED && is_sooner_in_turns(n_tile, c->row.n_step, most);
-    const uint32_t n_block = lesser(most, each ? n_tile : n_shared);
-    const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);
-    c->n_whole = n_tile / n_block;
-    c->n_shared = n_left * c->row.n_chunk; // times a block's number far below 2^32
-    c->n_sharer = n_left == 0 ? 1
-                  : each      ? n_left
-                              : lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE));
+    const uint32_t n_tile = c->n_row_tile * c->n_col_tile;
+    const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm(BN));
+    const struct deal d =
+        TOTALS ? deal_out(n_tile, c->row, most, true) : deal_sooner(n_tile, c->row, most);
+    c->n_whole = d.n_whole;
+    c->n_shared = d.n_left * c->row.n_chunk; // times a block's number far below 2^32
+    c->n_sharer = d.n_left > 0 ? d.n_sharer : 1;
     c->sharers = divisor_of(c->n_sharer);
     c->units = divisor_of(c->n_shared > 0 ? c->n_shared : 1);
     c->chunks = divisor_of(c->row.n_chunk);
     c->steps = divisor_of(c->row.n_step);
     c->col_tiles = divisor_of(c->n_col_tile);
-    struct launch l = {.name = CHUNKED ? "gemm_wide" : "gemm_hopper",
-                       .grid = dim3(n_block),
+    struct launch l = {.name = TOTALS ? "gemm_wide" : "gemm_hopper",
+                       .grid = dim3(d.n_block),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
@@ -298,7 +329,7 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
         else {
             l.block = dim3(block_threads<T>(BN));
             l.smem = bring_room<T, BN>::BYTES;
-            return launch_kernel(err, l, gemm_hopper_kernel<T, BN, CHUNKED>, *g, *c);
+            return launch_kernel(err, l, gemm_hopper_kernel<T, BN, TOTALS>, *g, *c);
         }
     });
 }
@@ -315,6 +346,7 @@ static inline struct cut cut_of(const struct gemm *g, struct row_cut row)
             c.first_row_tile[i + 1] =
                 c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
+    c.n_row_tile = c.first_row_tile[g->n_part];
     c.w = gemm_widening(g, 0, g->n_part);
     return c;
 }

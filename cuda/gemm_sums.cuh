@@ -124,50 +124,64 @@ template <int BN> struct rows_out {
     }
 };
 
-// Where a block keeps its sums of tiles that it shares: slots of BN / 8 float4 of each thread.
-// Unless CHUNKED 0 is for its first tile, 1 for another. CHUNKED: the first chunks of a tile added
-// up in slot 0, those of a tile that another block begins one by one behind it.
-template <int BN, bool CHUNKED>
+// Where a block keeps sums: slots of BN / 8 float4 of each thread. Of a tile that it begins and
+// others end the first chunks added up in slot 0, those of a tile that another block begins one by
+// one behind it, at most GEMM_KEPT. Unless it has registers for them (TOTALS) the last slot has the
+// chunks before of a tile in work.
+template <bool TOTALS> static constexpr uint32_t N_SLOT = TOTALS ? GEMM_CHUNKS : GEMM_KEPT + 2;
+
+template <int BN, bool TOTALS>
 static __device__ __forceinline__ float4 *slot_of(const struct gemm &g, uint32_t block, uint32_t i)
 {
-    constexpr uint32_t N_SLOT = CHUNKED ? GEMM_CHUNKS : 2;
     return reinterpret_cast<float4 *>(g.partial) +
-           (size_t)(N_SLOT * block + i) * (BN / 8) * N_THREAD + threadIdx.x;
+           (size_t)(N_SLOT<TOTALS> * block + i) * (BN / 8) * N_THREAD + threadIdx.x;
 }
 
 // So many float4 of a thread are under way at a time; groups of columns that nobody asked for are
-// not moved at all. CHUNKED: all, since there is one such wait for each chunk.
-template <int BN, bool CHUNKED> static constexpr __host__ __device__ int group()
+// not moved at all. TOTALS: all, since there is one such wait for each chunk.
+template <int BN, bool TOTALS> static constexpr __host__ __device__ int group()
 {
-    return BN == 32 || (CHUNKED && BN > 64) ? BN / 8 : BN / 16; // as registers allow
+    return BN == 32 || (TOTALS && BN > 64) ? BN / 8 : BN / 16; // as registers allow
 }
 
-template <int BN, bool CHUNKED>
+template <int BN, bool TOTALS>
 static __device__ __forceinline__ void keep(float4 *to, int n_col, const float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++)
-        if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
+        if (i / group<BN, TOTALS>() * group<BN, TOTALS>() * 8 < n_col)
             to[i * N_THREAD] =
                 make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
-template <int BN, bool CHUNKED>
+// Adds to what the same thread has kept, where that is, waiting for nothing. (That sums which are
+// no normal numbers count as zeros there is no matter: these are multiples of 2^-48.)
+template <int BN, bool TOTALS>
+static __device__ __forceinline__ void keep_more(float4 *to, int n_col, const float acc[BN / 2])
+{
+#pragma unroll
+    for (int i = 0; i < BN / 8; i++)
+        if (i / group<BN, TOTALS>() * group<BN, TOTALS>() * 8 < n_col)
+            add_to4(&to[i * N_THREAD],
+                    make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
+}
+
+template <int BN, bool TOTALS>
 static __device__ __forceinline__ void fetch(const float4 *from, int n_col, float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
+        if (i / group<BN, TOTALS>() * group<BN, TOTALS>() * 8 < n_col)
             v = __ldcg(&from[i * N_THREAD]);
         acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
     }
 }
 
-template <int BN, bool CHUNKED>
+template <int BN, bool TOTALS>
 static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col, float acc[BN / 2])
 {
-    constexpr int GROUP = group<BN, CHUNKED>();
+    constexpr int GROUP = group<BN, TOTALS>();
 #pragma unroll
     for (int i0 = 0; i0 < BN / 8; i0 += GROUP) {
         if (i0 * 8 >= n_col)
@@ -197,15 +211,15 @@ struct sharers {
 }
 
 // The sums of all blocks, in acc: for the one that is the last to have kept its own.
-template <int BN, bool CHUNKED>
+template <int BN, bool TOTALS>
 static __device__ __forceinline__ void gather(const struct gemm &g, const struct cut &c,
                                               uint32_t tile, struct sharers s, float acc[BN / 2])
 {
     const uint32_t begin = tile * c.row.n_chunk, end = begin + c.row.n_chunk;
     const int n_col = (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN);
-    if constexpr (CHUNKED && BN == 32) {
+    if constexpr (BN == 32) {
         enum { AT_ONCE = 3 }; // units under way, as registers allow
-        fetch<BN, true>(slot_of<BN, true>(g, s.block0, 0), n_col, acc);
+        fetch<BN, TOTALS>(slot_of<BN, TOTALS>(g, s.block0, 0), n_col, acc);
         uint32_t block = s.block0 + 1, unit = first_unit(c, block);
 #pragma unroll 1
         while (unit < end) {
@@ -215,7 +229,7 @@ static __device__ __forceinline__ void gather(const struct gemm &g, const struct
                 if (unit + k < end && unit + k >= first_unit(c, block + 1))
                     block++;
                 const float4 *from =
-                    slot_of<BN, true>(g, block, 1 + unit + k - first_unit(c, block));
+                    slot_of<BN, TOTALS>(g, block, 1 + unit + k - first_unit(c, block));
 #pragma unroll
                 for (int i = 0; i < BN / 8; i++)
                     v[k][i] = unit + k < end ? __ldcg(&from[i * N_THREAD])
@@ -232,22 +246,16 @@ static __device__ __forceinline__ void gather(const struct gemm &g, const struct
                     }
             unit += AT_ONCE;
         }
-    } else if constexpr (CHUNKED) {
-        fetch<BN, true>(slot_of<BN, true>(g, s.block0, 0), n_col, acc);
+    } else {
+        fetch<BN, TOTALS>(slot_of<BN, TOTALS>(g, s.block0, 0), n_col, acc);
         uint32_t block = s.block0 + 1;
 #pragma unroll 1
         for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
             if (unit >= first_unit(c, block + 1))
                 block++;
-            fetch_more<BN, true>(slot_of<BN, true>(g, block, 1 + unit - first_unit(c, block)),
-                                 n_col, acc);
+            fetch_more<BN, TOTALS>(slot_of<BN, TOTALS>(g, block, 1 + unit - first_unit(c, block)),
+                                   n_col, acc);
         }
-    } else {
-        fetch<BN, false>(slot_of<BN, false>(g, s.block0, first_unit(c, s.block0) < begin), n_col,
-                         acc);
-#pragma unroll 1
-        for (uint32_t p = 1; p <= s.n_part; p++)
-            fetch_more<BN, false>(slot_of<BN, false>(g, s.block0 + p, 0), n_col, acc);
     }
 }
 

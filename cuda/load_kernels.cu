@@ -90,10 +90,9 @@ static bool enqueue_experts(const struct cuda_engine *e, struct error *err)
 bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
 {
     // all shapes of the products' tiles, beyond MOST_DENSE those of experts
-    enum { MOST_DENSE = 256 };
-    static const uint32_t of_chunks[] = {2,        4,    8,   16,         MATVEC_MAX_ROWS,
-                                         FEW_ROWS, 64,   128, MOST_DENSE, 512,
-                                         1024,     2048, 4096},
+    enum { MOST_DENSE = 2048 };
+    static const uint32_t of_chunks[] = {2,   4,   8,   16,   MATVEC_MAX_ROWS, FEW_ROWS, 64,
+                                         128, 256, 512, 1024, MOST_DENSE,      4096},
                           of_passes[] = {4, 16, 24, 32, 64};
     const uint32_t largest = lesser(e->base.n_batch, e->s.n_without_blas);
     const uint32_t most = e->experts.chosen ? largest : lesser(largest, (uint32_t)MOST_DENSE);

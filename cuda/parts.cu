@@ -271,6 +271,52 @@ static bool gather_picks(struct cuda_engine *e, uint32_t n, struct error *err)
                               e->s.up /* nobody else reads that any more */, err);
 }
 
+// ---- sampled tokens, then prompts
+
+// The pass of the first n rows, which are next tokens, and of those behind them, which are prompts.
+static struct cuda_pass next_of(const struct cuda_pass *p)
+{
+    struct cuda_pass next = *p;
+    next.n_row = p->n_single;
+    next.n_chunk = 0;
+    return next;
+}
+
+static struct cuda_pass prompts_of(const struct cuda_pass *p)
+{
+    struct cuda_pass prompts = *p;
+    prompts.n_row = p->n_row - p->n_single;
+    prompts.n_single = 0;
+    for (uint32_t i = 0; i < p->n_chunk; i++)
+        prompts.chunks[i].row0 -= p->n_single;
+    return prompts;
+}
+
+// Leaves the hidden states of all rows of e->pass in x. Prompts with products of their own follow
+// next tokens: each row is multiplied in one way, whatever is beside it.
+static bool forward_pass(struct cuda_engine *e, struct error *err)
+{
+    const struct cuda_pass *const all = e->pass;
+    const uint32_t n = all->n_single;
+    if (!e->any_pieces || n == 0 || all->n_chunk == 0)
+        return cuda_forward_many(e, all->n_row, err);
+    const struct cuda_pass next = next_of(all), prompts = prompts_of(all);
+    e->pass = &next;
+    bool ok = cuda_forward_many(e, n, err);
+    const struct scratch s = e->s;
+    struct seq_row *const host_rows = e->host_rows;
+    e->s.x += (size_t)n * e->hp.n_embd;
+    e->s.rows += n;
+    e->s.tokens += n;
+    e->host_rows += n;
+    e->pass = &prompts;
+    ok = ok && cuda_forward_many(e, all->n_row - n, err);
+    e->s = s;
+    e->host_rows = host_rows;
+    e->pass = all;
+    return ok;
+}
+
 // ---- passes that repeat
 
 // Whether the pass is next tokens alone that are all picked from, at once.
@@ -409,9 +455,11 @@ bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
     e->pass = &pass;
     sampler_rows_set(&e->rows, 0, &d, e->s.logits);
     sampler_rows_upload(&e->rows, 1, &u);
-    bool ok = upload_launch(cuda_queue(e, "pass"), &u, err) && cuda_forward_many(e, n, err) &&
-              gather_picks(e, n_pick, err) && head_of_picks(e, 0, n_pick, err) &&
-              sampler_rows_launch(&e->q, &e->rows, 1, err);
+    bool ok = upload_launch(cuda_queue(e, "pass"), &u, err) && forward_pass(e, err);
+    const struct cuda_pass picks = next_of(&pass);
+    e->pass = &picks;
+    ok = ok && gather_picks(e, n_pick, err) && head_of_picks(e, 0, n_pick, err) &&
+         sampler_rows_launch(&e->q, &e->rows, 1, err);
     e->pass = NULL;
     return ok;
 }
@@ -448,8 +496,10 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     if (ok && may_be_graph(e, &pass, n_pick))
         ok = launch_graph(e, &pass, &done, err);
     e->paced = true;
-    ok = ok && (done || cuda_forward_many(e, pass.n_row, err));
+    ok = ok && (done || forward_pass(e, err));
     e->paced = false;
+    const struct cuda_pass rows = next_of(&pass); // the head has one way for all
+    e->pass = &rows;
     ok = ok && pick_all(e, picks, n_pick, done, ahead, err);
     if (ok)
         take_drafts(parts, n, picks);

@@ -202,6 +202,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         l->v_cache = take_kv(&e->kv, from, n_blocks, e->params.type_v, true);
     }
 
+    e->any_pieces = e->q.hopper && !e->params.exact && !has_f32 && cuda_n_states(m, 1) == 0;
     struct arena *a = &e->work;
     struct scratch *s = &e->s;
     const uint32_t n_out = e->largest.n_out;
@@ -269,7 +270,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
                              act_row_bytes(QUANT_F32, n_wide));
     s->n_without_blas = UINT32_MAX;
-    if (n_batch > 1 || e->passes) {
+    if (n_batch > 1 || e->passes || e->any_pieces) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, gemm_few_bytes(n_batch, n_wide)); // every form
         s->ff_f16 = (__half *)take(a, gemm_few_bytes(n_batch, n_ff));

@@ -90,6 +90,10 @@ PTX_FN void add_to(float *to, float v)
 {
     *to += v;
 }
+PTX_FN void add_to4(float4 *to, float4 v)
+{
+    to->x += v.x, to->y += v.y, to->z += v.z, to->w += v.w;
+}
 PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
 {
     return tile + n_bytes;
@@ -198,6 +202,12 @@ PTX_FN void bulk_prefetch(const void *gmem, uint32_t n_bytes, uint64_t policy)
 PTX_FN void add_to(float *to, float v)
 {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(v) : "memory");
+}
+PTX_FN void add_to4(float4 *to, float4 v)
+{
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
 }
 
 // Before the first wgmma_f16 that reads registers which other instructions wrote.

@@ -398,6 +398,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         [CPU_KV_F32] = "f32", [CPU_KV_I16] = "i16", [CPU_KV_I8] = "i8"};
     e->base.type_k = p->type_k;
     e->base.exact = p->exact;
+    e->base.any_pieces = true;
     e->base.type_v = p->type_v;
     snprintf(e->base.kv_format, sizeof e->base.kv_format, "cpu-1 k:%s v:%s%s%s",
              kv_names[cpu_kv_key_type(m, p->type_k)], kv_names[cpu_kv_value_type(p->type_v)],

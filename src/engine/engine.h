@@ -5,8 +5,8 @@
 //
 // All device memory is taken at open; nothing allocates while tokens are decoded. Calls on one
 // engine and its sequences come from one thread at a time. What an evaluated token leaves does not
-// depend on how the tokens were chunked beyond float rounding (CPU engine, and engine_params.exact:
-// not at all, bit for bit), nor on what other sequences do.
+// depend on how the tokens were chunked beyond float rounding (engine.any_pieces, and
+// engine_params.exact: not at all, bit for bit), nor on what other sequences do.
 #ifndef HOKKU_ENGINE_ENGINE_H
 #define HOKKU_ENGINE_ENGINE_H
 
@@ -88,6 +88,10 @@ struct engine { // read-only for callers
     char kv_format[64];        // names device family, layout and types
     enum kv_type type_k, type_v;
     bool exact;     // as it was opened
+    // A prompt leaves the same bits whatever pieces it comes in. CPU engine: always. CUDA engine:
+    // where it is exact or for several sequences; of compute capability 9.0 but for models with
+    // recurrent layers or float32 matrices.
+    bool any_pieces;
     uint32_t n_ctx; // positions that the pool holds; one sequence may have them all
     uint32_t n_batch;
     uint32_t n_states;            // recurrent states that sequences can have; 0: the model has none

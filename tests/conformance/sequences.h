@@ -40,10 +40,13 @@ static inline bool find_device(void)
     return true;
 }
 
-// The file of a family's model; false as find_device.
+// The file of a family's model, or the one so named; false as find_device.
 static inline bool find_family(const char *family, char path[static 1024])
 {
-    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+    if (strchr(family, '/'))
+        snprintf(path, 1024, "%s", family);
+    else
+        snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
     return find_device();
 }
 

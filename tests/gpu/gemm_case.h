@@ -25,10 +25,13 @@ static inline struct wmat with_half_scale(const test_matrix &m)
 
 // What the products of gemm_hopper.cu, gemm_few.cu and gemm_wide.cu share: a matrix, inputs,
 // scratch.
-enum { BY_WIDE = 2 }; // packed as GEMM_PACKED
+enum {
+    BY_WIDE = 2,  // packed as GEMM_PACKED
+    FEW_LONG = 3, // as GEMM_FEW_PACKED, with long chunks
+};
 
 struct gemm_case {
-    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED or BY_WIDE
+    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED, BY_WIDE or FEW_LONG
     struct gemm_scratch sizes;
     std::vector<float> x;
     device_array<float> dx, undo, undo_gated;
@@ -57,7 +60,7 @@ struct gemm_case {
     // From x; bound: of the row's results of MATVEC_GATED, were its values' mean square 1.
     void pack(float bound)
     {
-        const uint32_t ld = form == BY_WIDE ? (uint32_t)GEMM_PACKED : form;
+        const uint32_t ld = is_few() ? (uint32_t)GEMM_FEW_PACKED : (uint32_t)GEMM_PACKED;
         struct act_f16 f16 = {(__half *)packed.p, ld, undo.p, bound, undo_gated.p};
         dx.put(x);
         packed.spoil(); // nothing may come of the rows beyond n
@@ -65,14 +68,18 @@ struct gemm_case {
     }
     void launch(const struct gemm &g)
     {
-        must(form == GEMM_FEW_PACKED ? gemm_few_launch(&Q, &g, &ERR)
-             : form == BY_WIDE       ? gemm_wide_launch(&Q, &g, &ERR)
-                                     : gemm_hopper_launch(&Q, &g, &ERR));
+        must(is_few()          ? gemm_few_launch(&Q, &g, &ERR)
+             : form == BY_WIDE ? gemm_wide_launch(&Q, &g, &ERR)
+                               : gemm_hopper_launch(&Q, &g, &ERR));
+    }
+    bool is_few(void) const
+    {
+        return form == GEMM_FEW_PACKED || form == FEW_LONG;
     }
     // Of a packed matrix.
     size_t at(uint32_t i, uint32_t k, uint32_t cols)
     {
-        return form == GEMM_FEW_PACKED ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
+        return is_few() ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
     }
     // Whether there is such a product on this device.
     static bool can(bool few)
@@ -84,6 +91,7 @@ struct gemm_case {
         struct gemm g = {};
         g.mode = mode;
         g.n = n;
+        g.long_chunks = form == FEW_LONG;
         g.x = (const __half *)packed.p;
         g.undo = undo.p;
         g.partial = (float *)partial.p;

@@ -308,11 +308,17 @@ static void same_in_any_company(struct random_stream &r, uint32_t type, uint32_t
     const struct wmat w = with_half_scale(m);
     const uint32_t most = *std::max_element(counts.begin(), counts.end());
     const std::vector<float> all = gemm_case(r, most, width, GEMM_FEW_PACKED).x;
-    std::vector<float> want;
+    // gemm_wide has the bits of gemm_few, which with long chunks has those of gemm_hopper
+    std::vector<float> of_chunks[2];
     for (uint32_t n : counts)
-        for (uint32_t form : {(uint32_t)GEMM_FEW_PACKED, (uint32_t)BY_WIDE}) {
-            if (form == BY_WIDE && (n <= 32 || !Q.hopper)) // as the engine does
+        for (uint32_t form : {(uint32_t)GEMM_FEW_PACKED, (uint32_t)BY_WIDE, (uint32_t)FEW_LONG,
+                              (uint32_t)GEMM_PACKED}) {
+            const bool few = form == GEMM_FEW_PACKED || form == FEW_LONG;
+            // as the engine does, and some more for a comparison
+            if ((form == BY_WIDE && n <= 32) || (form == FEW_LONG && n > GEMM_FEW) ||
+                (form == GEMM_PACKED && n > 2 && n < GEMM_FEW) || !gemm_case::can(few))
                 continue;
+            std::vector<float> &want = of_chunks[form == FEW_LONG || form == GEMM_PACKED];
             gemm_case c(r, n, width, form);
             Q.n_sm = n % 2 ? 1 + n / 16 : n_sm;
             for (uint32_t i = 0; i < n; i++)
@@ -330,7 +336,11 @@ static void same_in_any_company(struct random_stream &r, uint32_t type, uint32_t
             if (want.empty())
                 want = got;
             check(got == want, "%s, %u wide, of %u columns%s: other bits", quant_info(type)->name,
-                  width, n, form == BY_WIDE ? " by gemm_wide" : "");
+                  width, n,
+                  form == BY_WIDE       ? " by gemm_wide"
+                  : form == GEMM_PACKED ? " by gemm_hopper"
+                  : form == FEW_LONG    ? " in long chunks"
+                                        : "");
             Q.n_sm = n_sm;
         }
 }
@@ -343,8 +353,8 @@ static void a_column_has_the_same_bits_in_any_company(void)
                                          13, 17, 25, 32, 33, 64, 65, 100, 200};
     const std::vector<uint32_t> some = {1, 2, 8, 9, 17, 25, 32, 33, 64, 65, 100};
     for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_Q6_K, (uint32_t)QUANT_F16})
-        for (uint32_t width : {256u, 1024u, 2304u, 4864u})
-            if (width <= 2304 || type == QUANT_Q4_K)
+        for (uint32_t width : {256u, 1024u, 2304u, 4864u, 9472u})
+            if (width <= 2304 || (type == QUANT_Q4_K && (width <= 4864 || full_size())))
                 same_in_any_company(r, type, width > 2304 ? 200 : 610, width,
                                     quick() && width > 256 ? some : every);
     uint32_t turn = 0;
@@ -356,6 +366,41 @@ static void a_column_has_the_same_bits_in_any_company(void)
                             !quick()   ? every
                             : turn % 4 ? std::vector<uint32_t>{1, 2 + turn % 7, 13, 64}
                                        : std::vector<uint32_t>{1, 2 + turn % 7, 13, 64, 200});
+    }
+}
+
+// Gate and up of prompts have chunks of their own: the first columns of any number, by both
+// kernels.
+static void gated_columns_have_the_same_bits_in_any_company(void)
+{
+    if (!Q.hopper)
+        return;
+    struct random_stream r = {53};
+    const uint32_t width = full_size() ? 3584 : 512, rows = (full_size() ? 3 : 2) * width + 128;
+    test_matrix gate(r, QUANT_Q4_K, rows, width), up(r, QUANT_Q4_K, rows, width);
+    const std::vector<float> all = gemm_case(r, 300, width, GEMM_PACKED).x;
+    std::vector<uint16_t> want;
+    for (uint32_t n : {2u, 13u, 32u, 70u, 300u}) {
+        const std::vector<float> x(all.begin(), all.begin() + (size_t)n * width);
+        gemm_case c(x, n, width, n <= 32 ? (uint32_t)FEW_LONG : (uint32_t)GEMM_PACKED);
+        c.pack(range_of(gate).bound * range_of(up).bound);
+        device_array<uint8_t> out(gemm_few_bytes(n, rows));
+        struct gemm g = c.args(MATVEC_GATED);
+        g.w[0] = with_half_scale(gate);
+        g.w[1] = with_half_scale(up);
+        g.n_part = 2;
+        g.act = ACT_SILU;
+        g.out = (__half *)out.p;
+        g.undo_out = c.undo_gated.p;
+        c.launch(g);
+        const std::vector<uint8_t> raw = out.get();
+        std::vector<uint16_t> got; // of two columns
+        for (uint32_t i = 0; i < 2; i++)
+            for (uint32_t k = 0; k < rows; k++)
+                got.push_back(((const uint16_t *)raw.data())[c.at(i, k, rows)]);
+        if (want.empty())
+            want = got;
+        check(got == want, "gated, of %u columns: other bits", n);
     }
 }
 
@@ -599,6 +644,8 @@ static const struct tap_test tests[] = {
      matrix_products_of_several_matrices_agree},
     {"products on matrix units of few blocks agree", matrix_products_of_few_blocks_agree},
     {"a column has the same bits in any company", a_column_has_the_same_bits_in_any_company},
+    {"gated columns have the same bits in any company",
+     gated_columns_have_the_same_bits_in_any_company},
 #ifdef HOKKU_CUDA_ON_CPU
     {"two blocks of few columns find room", two_blocks_of_few_columns_find_room},
 #endif
