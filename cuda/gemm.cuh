@@ -25,7 +25,8 @@ static inline struct widening gemm_widening(const struct gemm *g, uint32_t begin
     return w;
 }
 
-// How a row is cut into chunks, whose sums are kept apart: as its length says.
+// How a row is cut into chunks, whose sums are kept apart: gemm_row_cut, or of prompts
+// gemm_long_cut, whatever the number of columns.
 struct row_cut {
     uint32_t n_step, chunk, n_chunk; // steps of GEMM_PACK_COLS; steps of a chunk, but the last
 };

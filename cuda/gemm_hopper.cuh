@@ -14,11 +14,11 @@
 // registers have room for. So those that multiply wait for nothing but barriers in shared memory,
 // and have the registers that the others give up.
 //
-// A row is cut into chunks, as its length alone says; the sums of a chunk are kept apart and added
-// in the order of chunks: so a column has the same bits in any company, and whoever multiplies it.
-// TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its halves of weights,
-// its places of elements within 16), and what is added up has registers of its own. Else they are
-// so long that it may wait in memory meanwhile.
+// A row is cut into chunks, however many columns there are; the sums of a chunk are kept apart and
+// added in the order of chunks: so a column has the same bits in any company, and whoever
+// multiplies it. TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its
+// halves of weights, its places of elements within 16), and what is added up has registers of its
+// own. Else they are so long that it may wait in memory meanwhile.
 //
 // Each block does as many whole tiles as all can have; the chunks of those that are left are shared
 // out evenly (after "stream-K", Osama et al. 2023), and come first, unless the meeting takes longer
