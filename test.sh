@@ -104,6 +104,12 @@ in_turn() {
         if (!(words[1] in n)) n[words[1]] = found++
         if (turn == "" || n[words[1]] % parts == int(turn / 2) % parts) print $2 }'
 }
+# All units; of conformance, where every test is a model, half.
+sanitized_units() {
+    local tests
+    mapfile -t tests < <({ in_turn 1 build-asan --suite unit "${fewer[@]}"; in_turn 2 build-asan --suite conformance "${fewer[@]}"; } | sort -u)
+    [ ${#tests[@]} -gt 0 ] && units asan build-asan --no-rebuild "${fewer[@]}" --timeout-multiplier 2 "${tests[@]}"
+}
 # The tests of kernels, a third of them. What these need, and no more, is built by Meson.
 sanitized_kernels() {
     local tests
@@ -184,8 +190,8 @@ if [ -n "$all" ]; then
     # clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its warnings see less under
     # sanitizers (clang 14's ASan does not follow the emulation's switching of stacks).
     CC=clang CXX=clang++ must build-asan "ASan + UBSan build (clang)" sanitized_build build-asan -Dfuzz=enabled -Demulation=false
-    # Kernels under sanitizers, and for another GPU, take long, and so do all cases of units under sanitizers: where there is a
-    # history, commits take turns.
+    # Kernels under sanitizers, and for another GPU, take long, and so do all cases of units and all models of conformance under
+    # sanitizers: where there is a history, commits take turns.
     turn=$(git rev-list --count HEAD 2>/dev/null)
     sanitize=yes compile=yes fewer=()
     case $turn in
@@ -196,8 +202,7 @@ if [ -n "$all" ]; then
     begin kept_chats
     others=$!
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-    step asan "units and conformance (ASan + UBSan)" \
-        units asan build-asan --no-rebuild "${fewer[@]}" --timeout-multiplier 2
+    step asan "units and conformance (ASan + UBSan)" sanitized_units
     # (Whole models are left out: the tests of kernels have all their types and shapes, in a fraction of the time.)
     [ -z "$sanitize" ] ||
         step asan-gcc "kernels on the emulation (ASan + UBSan, gcc)" sanitized_kernels

@@ -21,6 +21,7 @@ bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/
 result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
 case $call in
 *summary.py*) exec python3 "$@" ;;
+"meson test"*--list*conformance*) printf 'hokku:conformance / %s\n' "of-a" "of-b" "of-c"; exit ;;
 "meson test"*--list*) printf 'hokku:gpu / %s\n' "a of one" "a of one, otherwise" "b of one" "c of one" "d of one"; exit ;;
 "git rev-list"*) [ -n "${TURN:-}" ] && echo "$TURN"; exit ;;
 *--junitxml=*) out=${call##*--junitxml=}; out=${out%% *}; mkdir -p .pytest_cache; echo "$RANDOM" > .pytest_cache/nodeids ;;
@@ -127,11 +128,14 @@ def test_kernels_are_sanitized_a_third_at_a_time_and_compiled_for_others_between
 def test_of_long_tests_each_commit_has_a_part(tree):
     def parts(turn):
         calls = tree("all", TURN=str(turn))[2]
-        units, = [c for c in calls if "-C build-asan " in c]
+        units, = [c for c in calls if "-C build-asan " in c and "--list" not in c]
+        models, = [c for c in calls if "-C build-asan --list --suite conformance" in c]
+        assert ("--no-suite slow" in models) == ("--no-suite slow" in units)
         slow, = [c for c in calls if "--suite slow" in c and "--list" not in c]
-        return "--no-suite slow" in units, slow.split("--suite slow ")[1]
-    first, second = "a of one a of one, otherwise c of one", "b of one d of one"
-    assert [parts(turn) for turn in (1, 2, 3, 4)] == [(True, first), (False, second), (True, second), (False, first)]
+        models_of_it = units.split("--timeout-multiplier 2 ")[1].split("d of one ")[1]
+        return "--no-suite slow" in units, models_of_it, slow.split("--suite slow ")[1]
+    first, second = ("of-a of-c", "a of one a of one, otherwise c of one"), ("of-b", "b of one d of one")
+    assert [parts(turn) for turn in (1, 2, 3, 4)] == [(True, *first), (False, *second), (True, *second), (False, *first)]
 
 
 def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
