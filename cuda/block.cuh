@@ -9,6 +9,14 @@
 
 static const unsigned ALL_LANES = 0xFFFFFFFFu;
 
+// What all lanes of a warp have, for the compiler to know it: what it does not know, it computes in
+// vector registers, and a wgmma whose descriptors come from there waits for their way to uniform
+// ones. So a loop that a warp leaves on such a value, and no other, is no place where lanes part.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t uniform(uint32_t v)
+{
+    return __shfl_sync(ALL_LANES, v, 0);
+}
+
 enum { SHARES = 16 };
 
 // Of SHARES shares of work the one that warp w takes. Of k x SHARES + e pieces the shares w with

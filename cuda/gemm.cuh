@@ -41,24 +41,23 @@ static inline struct row_cut gemm_row_cut(uint32_t n_cols)
 }
 
 // The same for prompts (gemm_hopper.cu), whose sums wait in memory for the chunks behind them,
-// which takes a wide tile as long as two steps. Gate and up have tiles enough for all blocks, and
-// two chunks let those that are left over be shared; other matrices are cut into more. (By the
-// mode, not by rows: which matrices are one launch is a matter of how many columns there are.)
+// which takes a wide tile as long as three steps. Gate and up have tiles enough for all blocks, few
+// columns or many: their rows are one chunk. Other matrices are cut into more. (By the mode, not by
+// rows: which matrices are one launch is a matter of how many columns there are.)
 static inline struct row_cut gemm_long_cut(const struct gemm *g)
 {
 #ifdef HOKKU_CUDA_ON_CPU // so that rows have several
-    enum { ONE_CHUNK = 1, LONG_CHUNK = 3, SHORT_CHUNK = 2, MANY_ROWS = 2 };
+    enum { CHUNK = 2, FEW_STEPS = 2, FEW_CHUNK = 1, MANY_ROWS = 2 };
 #else
-    enum { ONE_CHUNK = 23, LONG_CHUNK = 28, SHORT_CHUNK = 8, MANY_ROWS = 3 };
+    enum { CHUNK = 8, FEW_STEPS = 8, FEW_CHUNK = 2, MANY_ROWS = 3 };
 #endif
     const struct wmat *w = &g->w[0];
     const bool many = g->mode == MATVEC_GATED && w->rows / MANY_ROWS >= w->n_cols;
-    const uint32_t chunk = many ? LONG_CHUNK : SHORT_CHUNK, least = many ? 2 : 1;
     struct row_cut c = {};
     c.n_step = div_up(w->n_cols, (uint32_t)GEMM_PACK_COLS);
-    c.n_chunk = lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
-    c.n_chunk = c.n_chunk < least ? least : c.n_chunk;
-    c.chunk = many && c.n_step <= ONE_CHUNK ? c.n_step : div_up(c.n_step, c.n_chunk);
+    const uint32_t chunk = c.n_step <= FEW_STEPS ? FEW_CHUNK : CHUNK;
+    c.n_chunk = many ? 1 : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
+    c.chunk = div_up(c.n_step, c.n_chunk > 0 ? c.n_chunk : 1);
     c.n_chunk = div_up(c.n_step, c.chunk);
     return c;
 }

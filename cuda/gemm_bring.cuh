@@ -19,43 +19,30 @@ static constexpr __host__ __device__ int blocks_per_sm(int bn)
 // Where no warp brings: half steps of activations on their way to shared memory, what one thread
 // starts, in the order in which they are multiplied.
 template <int BN> struct feeder {
-    const __half *x, *next;
-    uint32_t n_col, n_col_tile;      // columns, tiles of them
-    uint32_t per_row;                // half steps
-    uint32_t col_tile, own_col_tile; // now; of the first tile that is not shared
-    uint32_t left, left_shared;      // half steps to the end of the row, of what is shared
+    const __half *next;
+    uint32_t n_col, n_bytes; // columns; bytes of those of the tile
+    uint32_t done, left;     // half steps; to the end of the tile, or of what is done of it
 
-    __device__ __forceinline__ void begin(uint32_t step)
+    __device__ __forceinline__ void open(const struct gemm &g)
     {
-        next = x + ((size_t)2 * step * n_col + col_tile * BN) * HALF;
-        left = per_row - 2 * step;
-    }
-
-    __device__ __forceinline__ void open(const struct gemm &g, const struct cut &c,
-                                         const struct share &of)
-    {
-        x = g.x;
         n_col = gemm_pack_rows(g.n);
-        n_col_tile = c.n_col_tile;
-        per_row = 2 * c.row.n_step;
-        own_col_tile = c.col_tiles.rest(c.steps.divide(of.begin[1]), n_col_tile);
-        left_shared = 2 * (of.end[0] - of.begin[0]);
-        const uint32_t first = left_shared > 0 ? of.begin[0] : of.begin[1];
-        col_tile = c.col_tiles.rest(c.steps.divide(first), n_col_tile);
-        begin(c.steps.rest(first, c.row.n_step));
+        done = left = 0;
     }
 
-    __device__ __forceinline__ void start(uint8_t *to, uint64_t *full)
+    __device__ __forceinline__ void start(const struct gemm &g, const struct cut &c,
+                                          const struct share &of, uint8_t *to, uint64_t *full)
     {
-        const uint32_t n_bytes = lesser(n_col - col_tile * BN, (uint32_t)BN) * 128;
+        if (left == 0) {
+            const struct span at = span_at(c, of, done / 2);
+            const uint32_t col = c.col_tiles.rest(at.tile, c.n_col_tile) * BN;
+            next = g.x + ((size_t)2 * at.step0 * n_col + col) * HALF;
+            n_bytes = lesser(n_col - col, (uint32_t)BN) * 128;
+            left = 2 * (at.step1 - at.step0);
+        }
         mbar_arrive_expect(full, n_bytes);
         bulk_copy(to, next, n_bytes, full);
         next += (size_t)n_col * HALF;
-        const bool end_of_shared = --left_shared == 0;
-        if (--left > 0 && !end_of_shared)
-            return;
-        col_tile = end_of_shared ? own_col_tile : col_tile + 1 < n_col_tile ? col_tile + 1 : 0;
-        begin(0);
+        done++, left--;
     }
 };
 

@@ -17,10 +17,13 @@ enum {
 };
 
 // How the work is cut: units of one chunk of one tile, those of a tile in a row, the column tiles
-// of a row tile in a row. (Unless CHUNKED each step is a chunk.)
+// of a row tile in a row. Tiles of rows that are no more than a chunk may be chained: each block
+// does about as many steps, all tiles in a row, and goes on with what the block before it has of a
+// tile.
 struct cut {
     struct row_cut row;
     uint32_t n_col_tile;
+    uint32_t per_block, n_longer;  // steps of a chained block (0: none is); blocks with one more
     uint32_t n_whole;              // tiles that a block does alone
     uint32_t n_shared, n_sharer;   // units of the tiles behind those; blocks that share them
     struct divisor sharers, units; // by n_sharer, n_shared
@@ -74,20 +77,27 @@ locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t wa
     return {{part, part}, {tile, tile + 1}};
 }
 
-// What a block does: steps [begin, end) of all tiles, the shared ones and its own.
+// What a block does, one after the other: steps [begin, end) of all tiles. The shared ones, then
+// its own. Or of a chain: of its last tile what it does of it, which the next block waits for; its
+// own; of its first tile the rest.
 struct share {
-    uint32_t begin[2], end[2];
-    uint32_t n_shared, n_step; // of the shared ones, of all
+    enum { N = 3 };
+    uint32_t begin[N], end[N], n_step;
 };
 
 [[maybe_unused]] static __device__ __forceinline__ struct share share_of(const struct cut &c)
 {
+    if (c.per_block > 0) {
+        const uint32_t begin = blockIdx.x * c.per_block + min(blockIdx.x, c.n_longer);
+        const uint32_t end = begin + c.per_block + (blockIdx.x < c.n_longer);
+        const uint32_t own = c.steps.divide(begin + c.row.n_step - 1) * c.row.n_step;
+        const uint32_t last = c.steps.divide(end) * c.row.n_step;
+        return {{last, own, begin}, {end, last, own}, end - begin};
+    }
     const uint32_t n_own = c.n_whole * c.row.n_step, own = blockIdx.x * n_own;
-    struct share of = {{first_step(c, first_unit(c, blockIdx.x)), own},
-                       {first_step(c, first_unit(c, blockIdx.x + 1)), own + n_own}};
-    of.n_shared = of.end[0] - of.begin[0];
-    of.n_step = of.n_shared + n_own;
-    return of;
+    const uint32_t begin = first_step(c, first_unit(c, blockIdx.x));
+    const uint32_t end = first_step(c, first_unit(c, blockIdx.x + 1));
+    return {{begin, own, 0}, {end, own + n_own, 0}, end - begin + n_own};
 }
 
 // Those of one tile that a block does in a row: steps [step0, step1) of it.
@@ -99,10 +109,15 @@ struct span {
 [[maybe_unused]] static __device__ __forceinline__ struct span
 span_at(const struct cut &c, const struct share &of, uint32_t done)
 {
-    const bool shared = done < of.n_shared;
-    const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
-    const uint32_t tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
-    return {tile, step0, lesser(c.row.n_step, step0 + (shared ? of.end[0] : of.end[1]) - at)};
+    uint32_t begin = of.begin[0], end = of.end[0];
+#pragma unroll
+    for (int i = 1; i < share::N; i++)
+        if (done >= end - begin) {
+            done -= end - begin;
+            begin = of.begin[i], end = of.end[i];
+        }
+    const uint32_t at = begin + done, tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
+    return {tile, step0, lesser(c.row.n_step, step0 + end - at)};
 }
 
 // Row r of one of a warp's two tiles, i; beyond the matrix another, which nobody stores.

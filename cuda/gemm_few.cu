@@ -12,8 +12,11 @@
 //     and a column give does not depend on who multiplied it, nor on the other columns. As many
 //     pairs as give every warp the same number are multiplied by one warp each, which adds chunk by
 //     chunk; those left over are shared by all, a chunk at a time, and their sums kept one by one.
+//     Where a row is a single chunk warps are chained instead: each does about as many steps, in
+//     the end those of a pair that the warp before it has begun, from its sums on (see few_chain).
 #include "divide.cuh"
 #include "gemm.cuh"
+#include "ptx_hopper.cuh"
 
 enum {
     SUM_LD = 20, // of 16 sums of a column: different banks
@@ -78,6 +81,7 @@ struct few_blocks {
 // How a launch is cut up: of two types, where some parts are of another one than the first.
 struct few_cut {
     struct row_cut row;
+    bool chain;      // where pairs are left over: rows are a single chunk
     uint32_t n_slot; // of a block: sums of a pair that it has room for
     struct few_blocks of[2];
     struct divisor chunks, columns;            // by row.n_chunk, by the number of columns
@@ -118,6 +122,63 @@ struct few_round {
                                              uint32_t nth) const
     {
         return pair < n_whole ? pair : n_whole + (pair - n_whole) * c.row.n_chunk + nth;
+    }
+};
+
+// The units of a warp, each of a pair: steps up to `end` of its chunk nth.
+struct few_unit {
+    uint32_t pair, nth, step, end;
+};
+
+// A chain of N warps: what warp `warp` does of a round's pairs, one behind the other. First what it
+// does of its last pair, which the next warp waits for; then whole ones; then the rest of its
+// first.
+template <uint32_t N> struct few_chain {
+    uint32_t n_step;
+    uint32_t first, first_step, last, last_step; // from a step of a pair to one of another
+    uint32_t n_round;                            // so far
+
+    // For the next round; there is none where all pairs are multiplied by one warp each.
+    __device__ __forceinline__ void open(const struct few_round &m, uint32_t steps,
+                                         uint32_t warp) volatile
+    {
+        if (m.n_whole == 0 || m.n_whole == m.n_pair) {
+            n_step = 0;
+            return;
+        }
+        const auto step = [&](uint32_t w) { // where slices of whole rows begin, too
+            return m.n_pair * w % N * steps / N / 4 * 4;
+        };
+        n_step = steps;
+        first = m.n_pair * warp / N;
+        first_step = step(warp);
+        last = m.n_pair * (warp + 1) / N;
+        last_step = step(warp + 1);
+        n_round++;
+    }
+    __device__ __forceinline__ uint32_t own() const volatile // the first whole one
+    {
+        return first + (first_step > 0);
+    }
+    __device__ __forceinline__ struct few_unit from(uint32_t pair) const volatile
+    {
+        if (pair < last)
+            return {pair, 0, 0, n_step};
+        return {first, first_step == 0, first_step, n_step}; // chunk 1: there is none
+    }
+    __device__ __forceinline__ struct few_unit begin() const volatile
+    {
+        if (last_step > 0)
+            return {last, 0, 0, last_step};
+        return from(own());
+    }
+    __device__ __forceinline__ struct few_unit behind(const struct few_unit &u) const volatile
+    {
+        if (u.pair == last)
+            return from(own());
+        if (u.pair < own())
+            return {u.pair, 1, 0, 0};
+        return from(u.pair + 1);
     }
 };
 
@@ -198,33 +259,55 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         griddep_launch_dependents();
     bool waited = g.follows;
     const uint32_t warp = threadIdx.x / WARP;
+    constexpr uint32_t N_WARP = n_warp<TYPE, NT>();
+    __shared__ uint64_t begun[N_WARP]; // of a chain: what each warp does of its last pair
+    // (in registers its facts would take room from weights under way)
+    __shared__ few_chain<N_WARP> chains[N_WARP];
+    volatile few_chain<N_WARP> &chain = chains[warp];
+    if (HAVE_HOPPER && c.chain) {
+        if (lane == 0) {
+            mbar_init(&begun[warp], WARP);
+            chain.n_round = 0;
+        }
+        __syncthreads();
+    }
 #pragma unroll 1
     for (uint32_t begin = pair_begin; begin < pair_end;) {
-        const struct few_round m(c, n_warp<TYPE, NT>(), begin, pair_end);
+        const struct few_round m(c, N_WARP, begin, pair_end);
         begin += m.n_pair;
-        // The units of a warp, a chunk of a pair each. At any time the warps have about the same
-        // columns in hand: those of shared pairs are dealt out chunk by chunk.
-        struct unit {
-            uint32_t pair, nth, step, end; // chunk nth of a pair, from this step on
-        };
-        const auto settle = [&](struct unit &u) {
+        if (HAVE_HOPPER && c.chain) {
+            if (lane == 0)
+                chain.open(m, c.row.n_step, warp);
+            __syncwarp();
+        }
+        const auto chained = [&] { return HAVE_HOPPER && c.chain && chain.n_step > 0; };
+        // Without a chain units are chunks. At any time the warps have about the same columns in
+        // hand: those of shared pairs are dealt out chunk by chunk.
+        const auto settle = [&](struct few_unit &u) {
             while (u.pair >= m.n_pair && u.nth < c.row.n_chunk)
                 u.pair -= m.n_pair - m.n_whole, u.nth++;
             u.step = u.nth * c.row.chunk;
             u.end = min(u.step + c.row.chunk, c.row.n_step);
         };
-        const auto go_on = [&](struct unit &u) {
+        const auto go_on = [&](struct few_unit &u) {
+            if (chained()) {
+                u = chain.behind(u);
+                return;
+            }
             if (u.pair >= m.n_whole) {
-                u.pair += n_warp<TYPE, NT>();
+                u.pair += N_WARP;
             } else if (++u.nth == c.row.n_chunk) {
                 u.nth = 0;
-                u.pair += n_warp<TYPE, NT>(); // behind the last: where shared ones begin
+                u.pair += N_WARP; // behind the last: where shared ones begin
             }
             settle(u);
         };
-        struct unit now = {warp, 0, 0, 0};
-        settle(now);
-        struct unit next = now; // slice that is requested, of n_next steps
+        struct few_unit now = {warp, 0, 0, 0};
+        if (chained())
+            now = chain.begin();
+        else
+            settle(now);
+        struct few_unit next = now; // slice that is requested, of n_next steps
         uint32_t n_next = 0;
         strip<TYPE> s[STEPS][2];
         struct tile_row at[2]; // the lane's first chunk of that slice; or of the row
@@ -351,8 +434,19 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                         *sum = more ? *sum + acc[j][e] : acc[j][e];
                         acc[j][e] = 0.0f;
                     }
+                if (chained() && now.pair == chain.last)
+                    mbar_arrive(&begun[warp]);
                 go_on(now);
                 x = columns_at(now.step);
+                if (chained() && now.step > 0) {
+                    mbar_wait(&begun[warp - 1], (chain.n_round - 1) % 2);
+                    to = sums + (size_t)now.pair * slot_floats<NT>() + 2 * t * SUM_LD + r;
+#pragma unroll
+                    for (int j = 0; j < NT; j++)
+#pragma unroll
+                        for (int e = 0; e < 4; e++)
+                            acc[j][e] = to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS];
+                }
             }
             advance();
         }
@@ -495,6 +589,7 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error
     struct gemm g = *all;
     struct few_cut c = {};
     c.row = g.long_chunks ? gemm_long_cut(&g) : gemm_row_cut(g.w[0].n_cols);
+    c.chain = q->hopper && g.long_chunks && c.row.n_chunk == 1;
     if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         c.of[0].n_pair =
             div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);

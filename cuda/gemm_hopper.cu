@@ -8,8 +8,8 @@ void gemm_scratch(int n_sm, struct gemm_scratch *out)
         size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
         size_t partial = N_SLOT<false> * blocks * BLOCK_ROWS * bn * sizeof(float);
         out->partial = out->partial > partial ? out->partial : partial;
-        if (out->counters < blocks * sizeof(uint32_t))
-            out->counters = blocks * sizeof(uint32_t);
+        const size_t counters = blocks * N_WARP * sizeof(uint32_t);
+        out->counters = out->counters > counters ? out->counters : counters;
     }
 }
 
@@ -19,7 +19,7 @@ void gemm_scratch(int n_sm, struct gemm_scratch *out)
 struct width {
     uint32_t bn, beside, alone;
 };
-static const struct width widths[] = {{64, 95, 60}, {128, 66, 66}, {256, 100, 100}};
+static const struct width widths[] = {{64, 95, 60}, {128, 72, 72}, {256, 100, 100}};
 
 // How n_row_tile tiles of 128 rows are multiplied, and what that takes.
 struct choice {
@@ -31,7 +31,7 @@ static struct choice by_width(const struct queue *q, const struct gemm *g,
                               const struct row_cut *row, uint32_t n_row_tile, const struct width *w)
 {
     const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm((int)w->bn));
-    const struct deal d = deal_sooner(n_row_tile * div_up(g->n, w->bn), *row, most);
+    const struct deal d = deal_sooner(n_row_tile * div_up(g->n, w->bn), *row, (int)w->bn, most);
     return {w->bn, (uint64_t)d.n_step * (d.n_block > (uint32_t)q->n_sm ? w->beside : w->alone)};
 }
 

@@ -18,12 +18,15 @@
 // added in the order of chunks: so a column has the same bits in any company, and whoever
 // multiplies it. TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its
 // halves of weights, its places of elements within 16), and what is added up has registers of its
-// own. Else they are so long that it may wait in memory meanwhile.
+// own. Else they are so long that it may wait in memory meanwhile, unless tiles are so wide that
+// there is room and not so wide that there is none.
 //
 // Each block does as many whole tiles as all can have; the chunks of those that are left are shared
 // out evenly (after "stream-K", Osama et al. 2023), and come first, unless the meeting takes longer
 // than it saves: then some blocks have a whole tile more. A tile that several blocks share is added
-// up by the last of them to finish.
+// up by the last of them to finish. Rows of a single chunk have nothing to add up: there a block
+// goes on with what the one before it has done of a tile, from its sums, and so with the same bits.
+// It does so in the end, and the one before has done that first.
 #ifndef HOKKU_CUDA_GEMM_HOPPER_CUH
 #define HOKKU_CUDA_GEMM_HOPPER_CUH
 
@@ -60,14 +63,15 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     // eight warps there is one: while a warp waits for its product others work.
     constexpr int N_A = BN <= 64 ? 1 : 2;
     constexpr uint32_t N = strip<TYPE>::N;
+    constexpr bool NEAR = TOTALS || BN == 128;         // it has registers for what is added up
     constexpr int TEAM = ROOM::BROUGHT ? N_THREAD : 0; // who meets where sums are shared
     __shared__ struct feeder<BN> shared_feed;          // of thread 0, and where registers are short
     struct feeder<BN> own_feed;
     struct feeder<BN> &feed = BN == 64 ? shared_feed : own_feed;
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const uint32_t r = lane / 4, t = lane % 4;
     if (!ROOM::BROUGHT && threadIdx.x == 0)
-        feed.open(g, c, of);
+        feed.open(g);
 
     const uint64_t tile_b = wgmma_tile(stages);
     const uint32_t n_chunk = g.w[0].n_chunk, n_step = of.n_step;
@@ -108,12 +112,14 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 take_step<TYPE>(room, slot, raw, warp, lane, s);
         };
         float acc[BN / 2];
-        [[maybe_unused]] float total[TOTALS ? BN / 2 : 1]; // of the chunks before
-        float *const sums = TOTALS ? total : acc;
+        [[maybe_unused]] float total[NEAR ? BN / 2 : 1]; // of the chunks before
+        float *const sums = NEAR ? total : acc;
         uint32_t a[N_A][4][4];
+        const bool chained = !TOTALS && c.per_block > 0;
         bool add = false; // to what acc has
+        // to the end of a chunk, where more follow
         uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0), n_kept = 0;
-        if constexpr (TOTALS)
+        if constexpr (NEAR)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++)
                 total[i] = 0.0f;
@@ -128,13 +134,19 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             if (!ROOM::BROUGHT && threadIdx.x == 0)
 #pragma unroll 1
                 for (uint32_t i = 0; i < ROOM::N_STAGE && i < 2 * n_step; i++)
-                    feed.start(stages + i * ROOM::STAGE, &room.full[i]);
+                    feed.start(g, c, of, stages + i * ROOM::STAGE, &room.full[i]);
             __syncwarp();
         }
         first = false;
-        bool owes = false; // the half before has not been given back
+        bool begun = chained && step0 > 0; // by the block before
+        bool owes = false;                 // the half before has not been given back
 #pragma unroll 1
         for (uint32_t step = step0; step < step1; step++, done++) {
+            if (begun) { // (before the loop ptxas would take it for a use of what is under way)
+                wgmma_wait<0>();
+                go_on_from<BN>(g, columns_of(tile), acc);
+                begun = false, add = true;
+            }
             const struct half_scales scales[2] = {scales_of<TYPE>(s[0], c.w),
                                                   scales_of<TYPE>(s[1], c.w)};
 #pragma unroll
@@ -162,22 +174,25 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 if constexpr (!ROOM::BROUGHT) {
                     // not that place, which other warps may still read: the one before
                     const auto free = stage.back(2);
-                    if (threadIdx.x == 0 && stage.n > 1 && free.n + ROOM::N_STAGE < 2 * n_step) {
-                        mbar_wait(&room.empty[free.at()], free.parity());
-                        feed.start(stages + free.at() * ROOM::STAGE, &room.full[free.at()]);
+                    // (of.n_step: n_step would take a register more)
+                    if (warp == 0 && stage.n > 1 && free.n + ROOM::N_STAGE < 2 * of.n_step) {
+                        mbar_wait(&room.empty[free.at()], free.parity()); // all lanes: see uniform
+                        if (lane == 0)
+                            feed.start(g, c, of, stages + free.at() * ROOM::STAGE,
+                                       &room.full[free.at()]);
                     }
                 }
                 __syncwarp();
                 stage.next();
             }
             add = true;
-            if (--in_chunk > 0)
+            if (chained || --in_chunk > 0)
                 continue;
             wgmma_wait<0>();
             wgmma_settle<BN / 2>(acc);
             if (step0 > 0) { // another block has the chunks before
                 keep_sums(++n_kept, acc);
-            } else if constexpr (TOTALS) {
+            } else if constexpr (NEAR) {
 #pragma unroll
                 for (int i = 0; i < BN / 2; i++)
                     total[i] += acc[i];
@@ -197,7 +212,16 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         wgmma_settle<BN / 2>(acc);
         if (lane == 0)
             mbar_arrive(&room.empty[stage.back(1).at()]);
-        const bool whole = step1 - step0 == c.row.n_step;
+        if (chained && step1 < c.row.n_step) {
+            hand_on<BN>(g, columns_of(tile), acc);
+            continue;
+        }
+        if constexpr (NEAR)
+            if (chained)
+#pragma unroll
+                for (int i = 0; i < BN / 2; i++)
+                    total[i] = acc[i];
+        const bool whole = chained || step1 - step0 == c.row.n_step;
         struct sharers by = {};
         if (!whole) {
             by = sharers_of(c, tile);
@@ -266,36 +290,54 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
 
 // Blocks that share a tile, at most; their sums must be added up, which takes about as long as
 // MEET_STEPS.
-enum { MAX_SHARE = 8, MEET_STEPS = 12 };
+enum { MAX_SHARE = 8, MEET_STEPS = 3 };
 
 // How tiles are dealt out to blocks.
 struct deal {
     uint32_t n_block, n_whole, n_left, n_sharer;
     uint32_t n_step; // how long it takes, in steps of a tile
+    bool chained;
 };
 
+// Handing a tile on takes about so long, both ends together.
+#ifdef HOKKU_CUDA_ON_CPU // so that short rows do
+enum { CHAIN_STEPS = 0 };
+#else
+enum { CHAIN_STEPS = 4 };
+#endif
+
 // As many whole tiles as all can have; shared: those that are left chunk by chunk, else one each.
-static inline struct deal deal_out(uint32_t n_tile, const struct row_cut &row, uint32_t most,
-                                   bool shared)
+// Between two chunks sums go to memory, for some steps.
+static inline struct deal deal_out(uint32_t n_tile, const struct row_cut &row, uint32_t between,
+                                   uint32_t most, bool shared)
 {
+    const uint32_t whole = row.n_step + (row.n_chunk - 1) * between; // steps of a tile
     const uint32_t n_part = lesser(row.n_chunk, (uint32_t)MAX_SHARE);
     struct deal d = {};
     d.n_block = lesser(most, shared ? n_tile * n_part : n_tile);
     d.n_whole = n_tile / d.n_block;
     d.n_left = n_tile % d.n_block;
     d.n_sharer = shared ? lesser(d.n_block, d.n_left * n_part) : d.n_left;
-    d.n_step = d.n_whole * row.n_step;
+    const uint32_t n_unit = div_up(d.n_left * row.n_chunk, d.n_sharer > 0 ? d.n_sharer : 1);
+    d.n_step = d.n_whole * whole;
     if (d.n_left > 0)
-        d.n_step += shared ? div_up(d.n_left * row.n_chunk, d.n_sharer) * row.chunk + MEET_STEPS
-                           : row.n_step;
+        d.n_step += shared ? n_unit * (row.chunk + between) + MEET_STEPS : whole;
     return d;
 }
 
 // Of gemm_hopper.cu: in turns, of which the last leaves blocks without work, where that is sooner.
-static inline struct deal deal_sooner(uint32_t n_tile, const struct row_cut &row, uint32_t most)
+static inline struct deal deal_sooner(uint32_t n_tile, const struct row_cut &row, int bn,
+                                      uint32_t most)
 {
-    const struct deal each = deal_out(n_tile, row, most, false);
-    const struct deal shared = deal_out(n_tile, row, most, true);
+    const uint32_t between = bn == 256 ? 3 : bn == 128 ? 0 : 1; // as measured
+    const struct deal each = deal_out(n_tile, row, between, most, false);
+    if (row.n_chunk == 1) {
+        struct deal chain = {most, 0, 0, 0, 0, true};
+        chain.n_step = div_up(n_tile * row.n_step, most) + CHAIN_STEPS;
+        // of less than a tile each: then one would wait for the other
+        return n_tile >= most && chain.n_step < each.n_step ? chain : each;
+    }
+    const struct deal shared = deal_out(n_tile, row, between, most, true);
     const bool has_room = shared.n_left * row.n_chunk <= GEMM_KEPT * shared.n_sharer;
     return has_room && shared.n_step < each.n_step ? shared : each;
 }
@@ -308,10 +350,12 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     const uint32_t n_tile = c->n_row_tile * c->n_col_tile;
     const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm(BN));
     const struct deal d =
-        TOTALS ? deal_out(n_tile, c->row, most, true) : deal_sooner(n_tile, c->row, most);
+        TOTALS ? deal_out(n_tile, c->row, 0, most, true) : deal_sooner(n_tile, c->row, BN, most);
     c->n_whole = d.n_whole;
     c->n_shared = d.n_left * c->row.n_chunk; // times a block's number far below 2^32
     c->n_sharer = d.n_left > 0 ? d.n_sharer : 1;
+    c->per_block = d.chained ? n_tile * c->row.n_step / d.n_block : 0;
+    c->n_longer = n_tile * c->row.n_step % d.n_block;
     c->sharers = divisor_of(c->n_sharer);
     c->units = divisor_of(c->n_shared > 0 ? c->n_shared : 1);
     c->chunks = divisor_of(c->row.n_chunk);

@@ -198,6 +198,32 @@ static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col,
     }
 }
 
+// Of chained tiles: a warp's sums for the same warp of the next block, and those of the block
+// before. Each block has a word for each of its warps that tells of them.
+template <int BN>
+static __device__ __forceinline__ void hand_on(const struct gemm &g, int n_col,
+                                               const float acc[BN / 2])
+{
+    keep<BN, false>(slot_of<BN, false>(g, blockIdx.x, 0), n_col, acc);
+    __threadfence();
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        st_release_gpu(&g.counters[blockIdx.x * N_WARP + threadIdx.x / WARP], 1);
+}
+
+template <int BN>
+static __device__ __forceinline__ void go_on_from(const struct gemm &g, int n_col,
+                                                  float acc[BN / 2])
+{
+    const uint32_t block = blockIdx.x - 1;
+    uint32_t *const told = &g.counters[block * N_WARP + threadIdx.x / WARP];
+    while (uniform(ld_acquire_gpu(told)) == 0)
+        continue;
+    if (threadIdx.x % WARP == 0)
+        *told = 0;
+    fetch<BN, false>(slot_of<BN, false>(g, block, 0), n_col, acc);
+}
+
 // Of a tile that several blocks share, the first of them and how many there are besides.
 struct sharers {
     uint32_t block0, n_part;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when ptxas reports register spills in a kernel: check_spills.py LOG...
+"""Fails when ptxas reports register spills in a kernel, or that it waits for each wgmma (C7510 and up:
+"instructions are serialized"): check_spills.py LOG...
 
 Each log is the stderr of nvcc -Xptxas -v (see nvcc_log.py). A kernel that may spill, because it is
 not on the path of a token, is listed in ALLOWED with the reason."""
@@ -15,6 +16,7 @@ ALLOWED = {  # part of the demangled name: reason
 }
 
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
+SERIAL = re.compile(r"wgmma.mma_async instructions are serialized .* in the function '(\S+)'")
 SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -39,7 +41,11 @@ def main(logs):
     n = bad = 0
     for log in logs:
         with open(log) as f:
-            for kernel, arch, stores, loads in check(f.read()):
+            text = f.read()
+            for kernel in SERIAL.findall(text):
+                bad += 1
+                print(f"{log}: {demangle(kernel)}: each wgmma is waited for")
+            for kernel, arch, stores, loads in check(text):
                 n += 1
                 if not (stores or loads):
                     continue
@@ -50,7 +56,7 @@ def main(logs):
                 print(f"{log}: {kernel} ({arch}) spills: {stores} bytes stored, {loads} loaded")
     if n == 0:
         print("no kernel found in the logs: was nvcc run with -Xptxas -v?")
-    print(f"{n} kernels, {bad} spill")
+    print(f"{n} kernels, {bad} spill or are serialized")
     return 1 if bad or n == 0 else 0
 
 

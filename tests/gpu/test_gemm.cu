@@ -380,7 +380,8 @@ static void gated_columns_have_the_same_bits_in_any_company(void)
     test_matrix gate(r, QUANT_Q4_K, rows, width), up(r, QUANT_Q4_K, rows, width);
     const std::vector<float> all = gemm_case(r, 300, width, GEMM_PACKED).x;
     std::vector<uint16_t> want;
-    for (uint32_t n : {2u, 13u, 32u, 70u, 300u}) {
+    const int n_sm = Q.n_sm;
+    for (uint32_t n : {2u, 13u, 32u, 33u, 70u, 130u, 300u}) {
         const std::vector<float> x(all.begin(), all.begin() + (size_t)n * width);
         gemm_case c(x, n, width, n <= 32 ? (uint32_t)FEW_LONG : (uint32_t)GEMM_PACKED);
         c.pack(range_of(gate).bound * range_of(up).bound);
@@ -392,15 +393,21 @@ static void gated_columns_have_the_same_bits_in_any_company(void)
         g.act = ACT_SILU;
         g.out = (__half *)out.p;
         g.undo_out = c.undo_gated.p;
-        c.launch(g);
-        const std::vector<uint8_t> raw = out.get();
-        std::vector<uint16_t> got; // of two columns
-        for (uint32_t i = 0; i < 2; i++)
-            for (uint32_t k = 0; k < rows; k++)
-                got.push_back(((const uint16_t *)raw.data())[c.at(i, k, rows)]);
-        if (want.empty())
-            want = got;
-        check(got == want, "gated, of %u columns: other bits", n);
+        for (int few : {1, 3, n_sm}) { // tiles of a chain begin and end anywhere
+            Q.n_sm = few;
+            out.spoil();
+            c.launch(g);
+            Q.n_sm = n_sm;
+            const std::vector<uint8_t> raw = out.get();
+            std::vector<uint16_t> got; // of two columns
+            for (uint32_t i = 0; i < 2; i++)
+                for (uint32_t k = 0; k < rows; k++)
+                    got.push_back(((const uint16_t *)raw.data())[c.at(i, k, rows)]);
+            if (want.empty())
+                want = got;
+            check(got == want, "gated, of %u columns, %d multiprocessors: other bits", n, few);
+            c.check_counters();
+        }
     }
 }
 
