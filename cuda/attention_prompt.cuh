@@ -313,7 +313,7 @@ static constexpr size_t kept_floats(uint32_t rows, uint32_t dh)
 }
 
 // The grid's splits: a block for each of them where blocks are few and there is room for what all
-// keep, else one for all.
+// keep, else one for all. (Of a window that is no longer than a split rows see little.)
 static inline uint32_t prompt_splits(const struct queue *q, const struct attention *a, uint32_t n,
                                      uint32_t n_block, size_t floats)
 {
@@ -321,7 +321,8 @@ static inline uint32_t prompt_splits(const struct queue *q, const struct attenti
         a->n_swa ? lesser(a->reach, a->n_swa + n + KV_BLOCK + PROMPT_SPLIT) : a->reach;
     const uint32_t n_split = div_up(seen, (uint32_t)PROMPT_SPLIT);
     const bool room = (size_t)n_block * n_split * floats * sizeof(float) <= a->partial_bytes;
-    return n_block < (uint32_t)q->n_sm && room ? n_split : 1;
+    const bool is_little = a->n_swa > 0 && a->n_swa <= PROMPT_SPLIT;
+    return n_block < (uint32_t)q->n_sm && room && !is_little ? n_split : 1;
 }
 
 #endif
