@@ -267,6 +267,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     if (HAVE_HOPPER && c.chain) {
         if (lane == 0) {
             mbar_init(&begun[warp], WARP);
+            mbar_init_done();
             chain.n_round = 0;
         }
         __syncthreads();

@@ -369,19 +369,16 @@ static void a_column_has_the_same_bits_in_any_company(void)
     }
 }
 
-// Gate and up of prompts have chunks of their own: the first columns of any number, by both
-// kernels.
-static void gated_columns_have_the_same_bits_in_any_company(void)
+// Gate and up of prompts have chunks of their own, and where blocks or warps are chained tiles
+// begin and end anywhere: the first columns of any number, by both kernels.
+static void same_gated_in_any_company(struct random_stream &r, uint32_t width, uint32_t rows,
+                                      const std::vector<uint32_t> &counts)
 {
-    if (!Q.hopper)
-        return;
-    struct random_stream r = {53};
-    const uint32_t width = full_size() ? 3584 : 512, rows = (full_size() ? 3 : 2) * width + 128;
-    test_matrix gate(r, QUANT_Q4_K, rows, width), up(r, QUANT_Q4_K, rows, width);
-    const std::vector<float> all = gemm_case(r, 300, width, GEMM_PACKED).x;
-    std::vector<uint16_t> want;
     const int n_sm = Q.n_sm;
-    for (uint32_t n : {2u, 13u, 32u, 33u, 70u, 130u, 300u}) {
+    test_matrix gate(r, QUANT_Q4_K, rows, width), up(r, QUANT_Q4_K, rows, width);
+    const std::vector<float> all = gemm_case(r, counts.back(), width, GEMM_PACKED).x;
+    std::vector<uint16_t> want;
+    for (uint32_t n : counts) {
         const std::vector<float> x(all.begin(), all.begin() + (size_t)n * width);
         gemm_case c(x, n, width, n <= 32 ? (uint32_t)FEW_LONG : (uint32_t)GEMM_PACKED);
         c.pack(range_of(gate).bound * range_of(up).bound);
@@ -393,7 +390,7 @@ static void gated_columns_have_the_same_bits_in_any_company(void)
         g.act = ACT_SILU;
         g.out = (__half *)out.p;
         g.undo_out = c.undo_gated.p;
-        for (int few : {1, 3, n_sm}) { // tiles of a chain begin and end anywhere
+        for (int few : {1, 3, n_sm}) {
             Q.n_sm = few;
             out.spoil();
             c.launch(g);
@@ -405,10 +402,21 @@ static void gated_columns_have_the_same_bits_in_any_company(void)
                     got.push_back(((const uint16_t *)raw.data())[c.at(i, k, rows)]);
             if (want.empty())
                 want = got;
-            check(got == want, "gated, of %u columns, %d multiprocessors: other bits", n, few);
+            check(got == want, "gated, %u wide, of %u columns, %d multiprocessors: other bits",
+                  width, n, few);
             c.check_counters();
         }
     }
+}
+
+static void gated_columns_have_the_same_bits_in_any_company(void)
+{
+    if (!Q.hopper)
+        return;
+    struct random_stream r = {53};
+    const uint32_t width = full_size() ? 3584 : 512, rows = (full_size() ? 3 : 2) * width + 128;
+    same_gated_in_any_company(r, width, rows, {2, 13, 32, 33, 70, 130, 300});
+    same_gated_in_any_company(r, 1280, 3848, {2, 32, 33}); // a warp's share begins within a row
 }
 
 #ifdef HOKKU_CUDA_ON_CPU
