@@ -57,7 +57,7 @@ static inline struct row_cut gemm_long_cut(const struct gemm *g)
     c.n_step = div_up(w->n_cols, (uint32_t)GEMM_PACK_COLS);
     const uint32_t chunk = c.n_step <= FEW_STEPS ? FEW_CHUNK : CHUNK;
     c.n_chunk = many ? 1 : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
-    c.chunk = div_up(c.n_step, c.n_chunk > 0 ? c.n_chunk : 1);
+    c.chunk = div_up(c.n_step, c.n_chunk);
     c.n_chunk = div_up(c.n_step, c.chunk);
     return c;
 }

@@ -18,8 +18,8 @@
 // added in the order of chunks: so a column has the same bits in any company, and whoever
 // multiplies it. TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its
 // halves of weights, its places of elements within 16), and what is added up has registers of its
-// own. Else they are so long that it may wait in memory meanwhile, unless tiles are so wide that
-// there is room and not so wide that there is none.
+// own. Else they are so long that it may wait in memory meanwhile; tiles of 128 columns have
+// registers for it all the same.
 //
 // Each block does as many whole tiles as all can have; the chunks of those that are left are shared
 // out evenly (after "stream-K", Osama et al. 2023), and come first, unless the meeting takes longer
@@ -318,10 +318,11 @@ static inline struct deal deal_out(uint32_t n_tile, const struct row_cut &row, u
     d.n_whole = n_tile / d.n_block;
     d.n_left = n_tile % d.n_block;
     d.n_sharer = shared ? lesser(d.n_block, d.n_left * n_part) : d.n_left;
-    const uint32_t n_unit = div_up(d.n_left * row.n_chunk, d.n_sharer > 0 ? d.n_sharer : 1);
     d.n_step = d.n_whole * whole;
-    if (d.n_left > 0)
-        d.n_step += shared ? n_unit * (row.chunk + between) + MEET_STEPS : whole;
+    if (d.n_left > 0 && shared)
+        d.n_step += div_up(d.n_left * row.n_chunk, d.n_sharer) * (row.chunk + between) + MEET_STEPS;
+    else if (d.n_left > 0)
+        d.n_step += whole;
     return d;
 }
 

@@ -126,8 +126,8 @@ template <int BN> struct rows_out {
 
 // Where a block keeps sums: slots of BN / 8 float4 of each thread. Of a tile that it begins and
 // others end the first chunks added up in slot 0, those of a tile that another block begins one by
-// one behind it, at most GEMM_KEPT. Unless it has registers for them (TOTALS) the last slot has the
-// chunks before of a tile in work.
+// one behind it, at most GEMM_KEPT. The last slot has the chunks before of a tile in work, where
+// the block has no registers for them.
 template <bool TOTALS> static constexpr uint32_t N_SLOT = TOTALS ? GEMM_CHUNKS : GEMM_KEPT + 2;
 
 template <int BN, bool TOTALS>
@@ -219,6 +219,7 @@ static __device__ __forceinline__ void go_on_from(const struct gemm &g, int n_co
     uint32_t *const told = &g.counters[block * N_WARP + threadIdx.x / WARP];
     while (uniform(ld_acquire_gpu(told)) == 0)
         continue;
+    __syncwarp(); // what the first lane has seen, all have
     if (threadIdx.x % WARP == 0)
         *told = 0;
     fetch<BN, false>(slot_of<BN, false>(g, block, 0), n_col, acc);
