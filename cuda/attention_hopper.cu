@@ -27,6 +27,9 @@ template <int DH> struct room {
     static constexpr int Q = KEEPS_Q ? 0 : ROWS * DH * 2;
     // What is kept of splits is behind the tiles, if there is room.
     static constexpr bool NEAR = DH <= 128;
+    // Where a split ends keys of the next one are multiplied while its last values are. (With heads
+    // of 64 and of 256 what that takes in every turn costs more.)
+    static constexpr bool GOES_ON = DH == 128;
     static constexpr int KEPT = NEAR ? kept_sums<DH, 1>::N * N_MULTIPLY * 16 : 0;
     static constexpr int BYTES = SWIZZLE_ALIGN + Q + N_TILE * TILE + KEPT;
     static_assert(ROWS * (DH + 8) * 4 <= Q + N_TILE * TILE, "results find room in the end");
@@ -34,6 +37,8 @@ template <int DH> struct room {
 
     uint64_t full[N_TILE], empty[N_TILE];
 };
+
+template <int DH> using share_of = prompt_share<ROWS, T, prompt_split<DH>>;
 
 static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece, uint32_t rows)
 {
@@ -64,7 +69,8 @@ static __device__ __forceinline__ void request_tile(const struct kv_plane &plane
     }
 }
 
-// Which tile of the ring: keys 0, keys 1, values 0, keys 2, values 1, ..., the last values.
+// Which tile of the ring: keys 0, keys 1, values 0, keys 2, values 1, ..., the last values; s: the
+// tiles that follow one another so.
 static __device__ __forceinline__ uint32_t keys_at(const struct tiles &s, uint32_t t)
 {
     return t == s.tile0 ? 0 : 2 * (t - s.tile0) - 1;
@@ -74,11 +80,19 @@ static __device__ __forceinline__ uint32_t values_at(const struct tiles &s, uint
     return 2 * (t - s.tile0) + (t + 1 == s.tile1 ? 1 : 2);
 }
 
+// What is multiplied one behind the other, from where it begins on: all that the block has, or one
+// split of it.
+template <int DH>
+static __device__ __forceinline__ uint32_t end_of_run(const share_of<DH> &b,
+                                                      const struct tiles &split)
+{
+    return room<DH>::GOES_ON ? b.end : split.tile1;
+}
+
 // The tiles of all splits of the block.
 template <int DH>
-static __device__ __forceinline__ void bring(const struct attention &a,
-                                             const prompt_share<ROWS, T> &b, uint32_t thread,
-                                             uint8_t *tiles, room<DH> &m)
+static __device__ __forceinline__ void bring(const struct attention &a, const share_of<DH> &b,
+                                             uint32_t thread, uint8_t *tiles, room<DH> &m)
 {
     using R = room<DH>;
     uint32_t n = 0; // tiles so far
@@ -103,12 +117,13 @@ static __device__ __forceinline__ void bring(const struct attention &a,
     };
     uint32_t t = b.begin.tile0, block = b.block_of(t);
 #pragma unroll 1
-    for (uint32_t edge = b.begin.tile1; t < b.end; edge = b.behind(edge)) {
+    for (struct tiles now = b.begin; t < b.end; now = {t, b.behind(t)}) {
+        const uint32_t end = end_of_run<DH>(b, now);
         tile(a.k, t, block);
 #pragma unroll 1
-        for (; t < edge; t++) {
+        for (; t < end; t++) {
             const uint32_t next = b.block_of(t + 1);
-            if (t + 1 < edge)
+            if (t + 1 < end)
                 tile(a.k, t + 1, next);
             tile(a.v, t, block);
             block = next;
@@ -126,9 +141,8 @@ template <int DH> struct queries {
 };
 
 template <int DH>
-static __device__ __forceinline__ void load_queries(const struct attention &a,
-                                                    const prompt_share<ROWS, T> &b, uint8_t *smem_q,
-                                                    queries<DH> &to)
+static __device__ __forceinline__ void
+load_queries(const struct attention &a, const share_of<DH> &b, uint8_t *smem_q, queries<DH> &to)
 {
     const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     if constexpr (room<DH>::KEEPS_Q) {
@@ -158,13 +172,16 @@ static __device__ __forceinline__ void load_queries(const struct attention &a,
     }
 }
 
-// A warpgroup's rows, of the tiles of a split that one of them sees; n: tiles of the ring so far.
+// A warpgroup's rows, of the tiles of a run that one of them sees, whose first split is `split`; n:
+// tiles of the ring so far. Where a run goes on behind a split what was summed of that is put away
+// in the turn behind, and what is summed then begins anew.
 template <int DH, bool PLAIN>
 static __device__ __forceinline__ void
-attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct tiles &now,
+attend(const struct attention &a, const share_of<DH> &b, const struct tiles &split,
        const queries<DH> &of, uint8_t *tiles, room<DH> &m, uint32_t &n, softmax<DH, 1> &s)
 {
     using R = room<DH>;
+    constexpr uint32_t N = prompt_split<DH> / T;
     const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const uint32_t group_row = warp / 4 * GROUP_ROWS;
 
@@ -177,11 +194,16 @@ attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct t
     const uint32_t low = b.position_of(warp * M);
     const uint32_t all_begin = window_begin(a, b.position_of(warp * M + M - 1));
     const uint32_t some_begin = window_begin(a, b.position_of(group_row));
+    const struct tiles now = {split.tile0, end_of_run<DH>(b, split)};
     const uint32_t t0 = uniform(max(now.tile0, (some_begin - b.first) / T)), n0 = n;
     const uint32_t t1 = uniform(
         b.row0 + group_row > b.last_row
             ? t0
             : min(now.tile1, (b.position_of(group_row + GROUP_ROWS - 1) - b.first) / T + 1));
+    // The first tile of the next split, and of this one, if rows see it.
+    uint32_t edge =
+        uniform(split.tile1 + (t0 < split.tile1 ? 0 : ((t0 - split.tile1) / N + 1) * N));
+    uint32_t begin_tile = t0;
 
     auto take = [&] {
         mbar_wait(&m.full[n % R::N_TILE], n / R::N_TILE % 2);
@@ -213,19 +235,37 @@ attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct t
         }
         wgmma_commit();
     };
-    auto multiply_values = [&](const uint32_t p[1][NP][4], const uint8_t *values) {
+    auto multiply_values = [&](const uint32_t p[1][NP][4], const uint8_t *values, uint32_t t) {
+        const bool add = !R::GOES_ON || t != begin_tile;
         const uint64_t v_tile = wgmma_tile_across(values, T * 128);
         wgmma_begin();
 #pragma unroll
         for (int j = 0; j < NP; j++)
-            wgmma_f16<DH, true>(&s.o[0][0][0], p[0][j], wgmma_tile_at(v_tile, j * 16 * 128), true);
+            wgmma_f16<DH, true>(&s.o[0][0][0], p[0][j], wgmma_tile_at(v_tile, j * 16 * 128),
+                                add || j > 0);
         wgmma_commit();
     };
+    float4 *const kept = reinterpret_cast<float4 *>(tiles + R::N_TILE * R::TILE);
+    bool any = split.tile0 > 0; // is kept
     float base[2], shrink[2];
+    float top[2], sum[2]; // of the split before, until it is put away
+    auto swap = [&] {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float now_top = s.top[0][h], now_sum = s.sum[0][h];
+            s.top[0][h] = top[h], s.sum[0][h] = sum[h];
+            top[h] = now_top, sum[h] = now_sum;
+        }
+    };
     auto weigh_tile = [&](scores<1, NP> &c, uint32_t t) {
         const uint32_t p0 = b.first + t * T;
         wgmma_settle<2 * NP * 4>(&c.s[0][0][0]);
         const float undo = PLAIN ? a.score_undo : cap(c, a);
+        if (R::GOES_ON && t == edge) {
+            top[0] = top[1] = -INFINITY;
+            sum[0] = sum[1] = 0.0f;
+            swap();
+        }
         if (p0 < all_begin || p0 + T > low + 1)
             mask(c, p0, begin, end, lane);
         raise_top(s, c, 0, undo, base, shrink);
@@ -235,11 +275,19 @@ attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct t
     if (t0 < t1) {
         uint32_t p[1][NP][4];
         scores<1, NP> c;
-        auto end_values = [&](bool any) { // of the tile before
+        auto end_values = [&](uint32_t t) { // of the tile before t
             wgmma_wait<0>();
             wgmma_settle<DH / 2>(&s.o[0][0][0]);
-            if (any)
+            if (t > t0)
                 leave(n - 1);
+            if (R::GOES_ON && t == edge) {
+                swap();
+                end_split<DH, 1, N_MULTIPLY, R::NEAR>(a, any, true, kept, s);
+                swap();
+                any = true;
+                begin_tile = t;
+                edge += N;
+            }
             shrink_sums(s, 0, shrink);
             pack_weights(c, 0, p);
         };
@@ -252,22 +300,23 @@ attend(const struct attention &a, const prompt_share<ROWS, T> &b, const struct t
         // of one turn ptxas moves the second one up, before all that is to be done meanwhile.
 #pragma unroll 1
         for (uint32_t t = t0; t + 1 < t1; t++) {
-            end_values(t > t0);
+            end_values(t);
             pass_by(keys_at(now, t + 1));
             multiply_keys(c, take());
-            multiply_values(p, take());
+            multiply_values(p, take(), t);
             wgmma_wait<1>();
             leave(n - 2);
             weigh_tile(c, t + 1);
         }
-        end_values(t0 + 1 < t1);
+        end_values(t1 - 1);
         pass_by(values_at(now, t1 - 1));
-        multiply_values(p, take());
+        multiply_values(p, take(), t1 - 1);
         wgmma_wait<0>();
         wgmma_settle<DH / 2>(&s.o[0][0][0]);
         leave(n - 1);
     }
     pass_by(2 * (now.tile1 - now.tile0));
+    end_split<DH, 1, N_MULTIPLY, R::NEAR>(a, any, now.tile1 < b.end, kept, s);
 }
 
 // Grid (ceil(n_token * group / ROWS), n_head_kv, splits).
@@ -290,12 +339,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
         }
         griddep_launch_dependents();
         // where registers are short
-        __shared__ __align__(8) uint8_t of_b[sizeof(prompt_share<ROWS, T>)];
-        const prompt_share<ROWS, T> own_b(a, n_token);
-        prompt_share<ROWS, T> &shared_b = *reinterpret_cast<prompt_share<ROWS, T> *>(of_b);
+        __shared__ __align__(8) uint8_t of_b[sizeof(share_of<DH>)];
+        const share_of<DH> own_b(a, n_token);
+        share_of<DH> &shared_b = *reinterpret_cast<share_of<DH> *>(of_b);
         if (threadIdx.x == 0)
             shared_b = own_b;
-        const prompt_share<ROWS, T> &b = DH > 128 ? shared_b : own_b;
+        const share_of<DH> &b = DH > 128 ? shared_b : own_b;
         struct tiles now = own_b.begin;
         __syncthreads();
         griddep_wait();
@@ -314,13 +363,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
         queries<DH> of;
         load_queries(a, b, q, of);
 #pragma unroll 1
-        for (;; now = {now.tile1, b.behind(now.tile1)}) {
+        for (uint32_t end;; now = {end, b.behind(end)}) {
             softmax_init(s);
             attend<DH, PLAIN>(a, b, now, of, tiles, m, n, s);
-            end_split<DH, 1, N_MULTIPLY, R::NEAR>(
-                a, now.tile0 > 0, now.tile1 < b.end,
-                reinterpret_cast<float4 *>(tiles + R::N_TILE * R::TILE), s);
-            if (now.tile1 == b.end)
+            end = end_of_run<DH>(b, now);
+            if (end == b.end)
                 break;
         }
         finish_rows<DH, 1, ROWS, T, N_MULTIPLY>(a, b, s, reinterpret_cast<float *>(q));
@@ -362,8 +409,7 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
         constexpr int DH = decltype(dim)::value;
         if constexpr (HAS_KERNEL<DH>) {
             l.smem = room<DH>::BYTES;
-            l.grid = dim3(x, a->n_head_kv,
-                          prompt_splits(q, a, n, x * a->n_head_kv, kept_floats(ROWS, DH)));
+            l.grid = dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
             return launch_kernel(err, l, attention_hopper_kernel<DH, decltype(kind)::plain>, *a, n);
         } else {
             return false;

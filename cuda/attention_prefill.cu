@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __half *const k_tile = q + ROWS * LD, *const v_tile = k_tile + T * LD; // (T, LD) each
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_launch_dependents();
-    const prompt_share<ROWS, T> b(a, n);
+    const prompt_share<ROWS, T, prompt_split<DH>> b(a, n);
     uint32_t t = b.begin.tile0, edge = b.begin.tile1; // of the split
     const uint32_t first = b.first;
     uint32_t kv_block = b.block_of(t);
@@ -227,10 +227,9 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         constexpr bool PLAIN = decltype(kind)::plain;
         const auto by = [&](auto tiles) {
             constexpr int MT = decltype(tiles)::value;
-            const uint32_t x = div_up(n_row, (uint32_t)shape<DH, MT>::ROWS);
-            l.grid = dim3(
-                x, a->n_head_kv,
-                prompt_splits(q, a, n, x * a->n_head_kv, kept_floats(shape<DH, MT>::ROWS, DH)));
+            constexpr uint32_t ROWS = shape<DH, MT>::ROWS;
+            const uint32_t x = div_up(n_row, ROWS);
+            l.grid = dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
             l.smem = prefill_smem<DH, MT>();
             return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
         };

@@ -8,12 +8,12 @@
 // Positions, from a multiple of so many on, are a split of the cache, whose sums are made by
 // themselves and added in the order of splits: what a row gives depends neither on the rows beside
 // it nor on the blocks that share it.
+// (Models with small heads have few of them, and so few blocks.)
 #ifdef HOKKU_CUDA_ON_CPU // so that few positions are several
-enum { PROMPT_SPLIT = 128 };
+template <int DH> static constexpr uint32_t prompt_split = 128;
 #else
-enum { PROMPT_SPLIT = 2048 };
+template <int DH> static constexpr uint32_t prompt_split = DH <= 64 ? 1024 : 2048;
 #endif
-static_assert(PROMPT_SPLIT % KV_BLOCK == 0, "a tile lies in one split");
 
 // Of a split.
 struct tiles {
@@ -24,7 +24,8 @@ struct tiles {
 // them, and tiles of T positions of the cache: of one split where the grid has several, else of
 // all, one after the other. Row r of the block: token (row0 + r) / group, query head (row0 + r) %
 // group of this KV head.
-template <uint32_t ROWS, uint32_t T> struct prompt_share {
+template <uint32_t ROWS, uint32_t T, uint32_t SPLIT> struct prompt_share {
+    static_assert(SPLIT % KV_BLOCK == 0, "a tile lies in one split");
     const uint32_t *table;
     uint32_t kv_head, group, row0, last_row, n_row, pos0;
     uint32_t n_kv;      // positions up to the last row's
@@ -47,11 +48,11 @@ template <uint32_t ROWS, uint32_t T> struct prompt_share {
         last_row = min(row0 + ROWS, n_row) - 1;
         n_kv = pos0 + last_row / group + 1;
         first = window_begin(a, pos0 + row0 / group) / T * T;
-        const uint32_t split0 = first / PROMPT_SPLIT, all_tiles = div_up(n_kv - first, T);
-        n_split = (n_kv - 1) / PROMPT_SPLIT - split0 + 1;
+        const uint32_t split0 = first / SPLIT, all_tiles = div_up(n_kv - first, T);
+        n_split = (n_kv - 1) / SPLIT - split0 + 1;
         // of one split, beyond all of them nothing
         const auto edge = [&](uint32_t i) {
-            return i == 0 ? 0 : min(((split0 + i) * PROMPT_SPLIT - first) / T, all_tiles);
+            return i == 0 ? 0 : min(((split0 + i) * SPLIT - first) / T, all_tiles);
         };
         begin = {edge(blockIdx.z), edge(blockIdx.z + 1)};
         end = gridDim.z == 1 ? all_tiles : begin.tile1;
@@ -59,7 +60,7 @@ template <uint32_t ROWS, uint32_t T> struct prompt_share {
     // The end of the split that begins there.
     __device__ __forceinline__ uint32_t behind(uint32_t tile) const
     {
-        return min(tile + PROMPT_SPLIT / T, end);
+        return min(tile + SPLIT / T, end);
     }
     // Whether the splits of its rows have other blocks.
     __device__ __forceinline__ bool shares() const
@@ -245,7 +246,7 @@ static __device__ __forceinline__ void gather_kept(const struct attention &a, ui
 // threads themselves.
 template <int DH, int MT, uint32_t ROWS, uint32_t T, uint32_t THREADS>
 static __device__ __forceinline__ void finish_rows(const struct attention &a,
-                                                   const prompt_share<ROWS, T> &b,
+                                                   const prompt_share<ROWS, T, prompt_split<DH>> &b,
                                                    softmax<DH, MT> &s, float *tile)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -312,17 +313,27 @@ static constexpr size_t kept_floats(uint32_t rows, uint32_t dh)
     return (size_t)rows * (dh + 8);
 }
 
-// The grid's splits: a block for each of them where blocks are few and there is room for what all
-// keep, else one for all. (Of a window that is no longer than a split rows see little.)
-static inline uint32_t prompt_splits(const struct queue *q, const struct attention *a, uint32_t n,
-                                     uint32_t n_block, size_t floats)
+// The grid's splits: a block for each of them where that is sooner and there is room for what all
+// keep, else one for all. n_block: blocks of `rows` rows otherwise.
+template <int DH>
+static uint32_t prompt_splits(const struct queue *q, const struct attention *a, uint32_t n,
+                              uint32_t rows, uint32_t n_block)
 {
-    const uint32_t seen =
-        a->n_swa ? lesser(a->reach, a->n_swa + n + KV_BLOCK + PROMPT_SPLIT) : a->reach;
-    const uint32_t n_split = div_up(seen, (uint32_t)PROMPT_SPLIT);
-    const bool room = (size_t)n_block * n_split * floats * sizeof(float) <= a->partial_bytes;
-    const bool is_little = a->n_swa > 0 && a->n_swa <= PROMPT_SPLIT;
-    return n_block < (uint32_t)q->n_sm && room && !is_little ? n_split : 1;
+    constexpr uint32_t SPLIT = prompt_split<DH>;
+    // Of a block, of two splits of one block, of what several have kept: in the time of a tile
+    enum { START = 6, BETWEEN = 3, GATHER = 4 };
+    const uint32_t n_sm = (uint32_t)q->n_sm, window = a->n_swa > 0 ? a->n_swa : a->reach;
+    const uint32_t tokens = lesser(n, rows / (a->n_head / a->n_head_kv) + 2); // of a block
+    const uint32_t seen = lesser(a->reach, window + tokens + KV_BLOCK);
+    const uint32_t n_split =
+        lesser(div_up(a->reach, SPLIT), div_up(seen, SPLIT) + (a->n_swa > 0 ? 1 : 0));
+    const uint64_t tiles = div_up(seen, (uint32_t)KV_BLOCK);
+    const uint64_t of_split = lesser(tiles, (uint64_t)SPLIT / KV_BLOCK);
+    const uint64_t alone = div_up(n_block, n_sm) * (START + tiles + (n_split - 1) * BETWEEN);
+    const uint64_t apart = div_up((uint64_t)n_block * n_split, (uint64_t)n_sm) * (START + of_split);
+    const bool room =
+        (size_t)n_block * n_split * kept_floats(rows, DH) * sizeof(float) <= a->partial_bytes;
+    return room && apart + GATHER < alone ? n_split : 1;
 }
 
 #endif
