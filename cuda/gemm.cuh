@@ -40,10 +40,35 @@ static inline struct row_cut gemm_row_cut(uint32_t n_cols)
     return c;
 }
 
+// The chunks of a matrix that is multiplied alone: as many as leave multiprocessors the least to
+// do, in steps, with the tiles of 512 columns, of 2,048, of 128, and with pairs of few
+// (gemm_few.cu), the last two as much as the first. On any device as on one of 132, so that bits
+// are the same.
+static inline uint32_t gemm_best_chunks(uint32_t rows, uint32_t n_step)
+{
+    enum { N_SM = 132, BETWEEN = 3, FEW_BLOCKS = 2 * N_SM, FEW_WARPS = 8 };
+    const uint32_t n_tile = div_up(rows, 128u), n_pair = div_up(rows, 16u * FEW_BLOCKS); // a block
+    uint32_t best = 0, least = UINT32_MAX;
+    for (uint32_t n = GEMM_CHUNKS; n > 1; n--) {
+        const uint32_t chunk = div_up(n_step, n);
+        if (div_up(n_step, chunk) != n)
+            continue;
+        const auto units = [&](uint32_t tiles) { return div_up(tiles * n, (uint32_t)N_SM); };
+        const uint32_t steps = units(2 * n_tile) * (chunk + BETWEEN) +
+                               units(8 * n_tile) * (chunk + BETWEEN) / 8 + units(n_tile) * chunk +
+                               div_up(n_pair * n, (uint32_t)FEW_WARPS) * chunk;
+        if (steps < least) {
+            least = steps;
+            best = n;
+        }
+    }
+    return best;
+}
+
 // The same for prompts (gemm_hopper.cu), whose sums wait in memory for the chunks behind them,
 // which takes a wide tile as long as three steps. Gate and up have tiles enough for all blocks, few
-// columns or many: their rows are one chunk. Other matrices are cut into more. (By the mode, not by
-// rows: which matrices are one launch is a matter of how many columns there are.)
+// columns or many: their rows are one chunk. What is added to x is multiplied alone. Others are cut
+// whatever their rows: which of them are one launch is a matter of how many columns there are.
 static inline struct row_cut gemm_long_cut(const struct gemm *g)
 {
 #ifdef HOKKU_CUDA_ON_CPU // so that rows have several
@@ -56,7 +81,10 @@ static inline struct row_cut gemm_long_cut(const struct gemm *g)
     struct row_cut c = {};
     c.n_step = div_up(w->n_cols, (uint32_t)GEMM_PACK_COLS);
     const uint32_t chunk = c.n_step <= FEW_STEPS ? FEW_CHUNK : CHUNK;
-    c.n_chunk = many ? 1 : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
+    c.n_chunk = many ? 1
+                : g->mode == MATVEC_ADD && c.n_step > FEW_STEPS
+                    ? gemm_best_chunks(w->rows, c.n_step)
+                    : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
     c.chunk = div_up(c.n_step, c.n_chunk);
     c.n_chunk = div_up(c.n_step, c.chunk);
     return c;
