@@ -472,6 +472,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
         enum product by = product_for(e, p->w[i], n);
         if (is_packed(by)) { // neighbours of one type and range at once
             struct gemm g = gemm_args(e, x, undo, n, p->add ? MATVEC_ADD : MATVEC_STORE);
+            g.alone = p->n_part == 1;
             const struct wmat *first = p->w[i];
             for (; i < p->n_part && same_range(first, p->w[i]); i++)
                 add_to(&g, p, i);

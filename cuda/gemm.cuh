@@ -40,10 +40,10 @@ static inline struct row_cut gemm_row_cut(uint32_t n_cols)
     return c;
 }
 
-// The chunks of a matrix that is multiplied alone: as many as leave multiprocessors the least to
-// do, in steps, with the tiles of 512 columns, of 2,048, of 128, and with pairs of few
-// (gemm_few.cu), the last two as much as the first. On any device as on one of 132, so that bits
-// are the same.
+// The chunks of a matrix that is multiplied alone and whose rows are long: as many as leave
+// multiprocessors the least to do, in steps, with the tiles of 512 columns, of 2,048, of 128, and
+// with pairs of few (gemm_few.cu), the last two as much as the first. On any device as on one of
+// 132, so that bits are the same.
 static inline uint32_t gemm_best_chunks(uint32_t rows, uint32_t n_step)
 {
     enum { N_SM = 132, BETWEEN = 3, FEW_BLOCKS = 2 * N_SM, FEW_WARPS = 8 };
@@ -67,14 +67,14 @@ static inline uint32_t gemm_best_chunks(uint32_t rows, uint32_t n_step)
 
 // The same for prompts (gemm_hopper.cu), whose sums wait in memory for the chunks behind them,
 // which takes a wide tile as long as three steps. Gate and up have tiles enough for all blocks, few
-// columns or many: their rows are one chunk. What is added to x is multiplied alone. Others are cut
-// whatever their rows: which of them are one launch is a matter of how many columns there are.
+// columns or many: their rows are one chunk. Others are cut whatever their rows, unless each is
+// multiplied alone: which of them are one launch is a matter of how many columns there are.
 static inline struct row_cut gemm_long_cut(const struct gemm *g)
 {
 #ifdef HOKKU_CUDA_ON_CPU // so that rows have several
-    enum { CHUNK = 2, FEW_STEPS = 2, FEW_CHUNK = 1, MANY_ROWS = 2 };
+    enum { CHUNK = 2, FEW_STEPS = 2, FEW_CHUNK = 1, MANY_ROWS = 2, LONG = 5 };
 #else
-    enum { CHUNK = 8, FEW_STEPS = 8, FEW_CHUNK = 2, MANY_ROWS = 3 };
+    enum { CHUNK = 8, FEW_STEPS = 8, FEW_CHUNK = 2, MANY_ROWS = 3, LONG = 33 };
 #endif
     const struct wmat *w = &g->w[0];
     const bool many = g->mode == MATVEC_GATED && w->rows / MANY_ROWS >= w->n_cols;
@@ -82,7 +82,7 @@ static inline struct row_cut gemm_long_cut(const struct gemm *g)
     c.n_step = div_up(w->n_cols, (uint32_t)GEMM_PACK_COLS);
     const uint32_t chunk = c.n_step <= FEW_STEPS ? FEW_CHUNK : CHUNK;
     c.n_chunk = many ? 1
-                : g->mode == MATVEC_ADD && c.n_step > FEW_STEPS
+                : g->alone && c.n_step >= LONG
                     ? gemm_best_chunks(w->rows, c.n_step)
                     : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
     c.chunk = div_up(c.n_step, c.n_chunk);

@@ -558,6 +558,7 @@ struct gemm {
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero
     bool long_chunks;      // gemm_few: those of gemm_hopper instead, whose bits products then have
+    bool alone;            // no other matrix has this input, however many columns there are
     uint32_t n_other;      // gemm_few: of the last parts, of another type: see gemm_few_takes_both
     // gemm_few, n <= GEMM_FEW: the next launch follows this one, with the same x: it begins when
     // that is complete, and works beside this one.
