@@ -90,7 +90,7 @@ static void say_rest(const struct batch *b, struct line_reader *in)
     if (next == LINE_THERE || next == LINE_TOO_LONG)
         out_say("hokku: what comes behind line %zu is not answered", number);
     else if (next == LINE_NOT_YET)
-        out_say("hokku: standard input was not read to its end");
+        out_say("hokku: " LINES_LEFT);
 }
 
 bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)

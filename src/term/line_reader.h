@@ -29,4 +29,7 @@ enum line_next { LINE_THERE, LINE_TOO_LONG, LINE_NOT_YET, LINE_END, LINE_FAILED 
 enum line_next line_reader_next(struct line_reader *r, bool wait, const char **text, size_t *n,
                                 struct error *err);
 
+// What is said where lines that nobody asked for may have come.
+#define LINES_LEFT "standard input was not read to its end"
+
 #endif

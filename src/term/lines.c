@@ -396,9 +396,9 @@ static bool write_rest(struct lines *x, struct error *err)
         return true;
     if (n_open > 0)
         out_say("hokku: interrupted: %zu of the %zu lines read are not answered%s", n_open,
-                x->n_answers, more ? ", and standard input was not read to its end" : "");
+                x->n_answers, more ? ", and " LINES_LEFT : "");
     else if (more)
-        out_say("hokku: interrupted: standard input was not read to its end");
+        out_say("hokku: interrupted: " LINES_LEFT);
     return true;
 }
 
