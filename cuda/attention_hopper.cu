@@ -38,7 +38,7 @@ template <int DH> struct room {
     uint64_t full[N_TILE], empty[N_TILE];
 };
 
-template <int DH> using share_of = prompt_share<ROWS, T, prompt_split<DH>>;
+template <int DH> using share_of = prompt_share<DH, ROWS, T>;
 
 static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece, uint32_t rows)
 {
@@ -147,7 +147,7 @@ load_queries(const struct attention &a, const share_of<DH> &b, uint8_t *smem_q, 
     const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     if constexpr (room<DH>::KEEPS_Q) {
         const uint32_t r = warp * M + lane / 4;
-        const __half *const row[2] = {b.template query<DH>(a, r), b.template query<DH>(a, r + 8)};
+        const __half *const row[2] = {b.query(a, r), b.query(a, r + 8)};
 #pragma unroll
         for (int k = 0; k < DH / 16; k++)
 #pragma unroll
@@ -161,7 +161,7 @@ load_queries(const struct attention &a, const share_of<DH> &b, uint8_t *smem_q, 
         uint8_t *const mine = smem_q + warp / 4 * (GROUP_ROWS * DH * 2);
         for (uint32_t i = threadIdx.x % GROUP; i < GROUP_ROWS * (DH / 8); i += GROUP) {
             const uint32_t r = i / (DH / 8), piece = i % (DH / 8);
-            const __half *const from = b.template query<DH>(a, warp / 4 * GROUP_ROWS + r);
+            const __half *const from = b.query(a, warp / 4 * GROUP_ROWS + r);
             uint4 *const at = reinterpret_cast<uint4 *>(mine + piece_at(r, piece, GROUP_ROWS));
             *at = from ? __ldcg(reinterpret_cast<const uint4 *>(from + piece * 8))
                        : make_uint4(0, 0, 0, 0);

@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __half *const k_tile = q + ROWS * LD, *const v_tile = k_tile + T * LD; // (T, LD) each
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_launch_dependents();
-    const prompt_share<ROWS, T, prompt_split<DH>> b(a, n);
+    const prompt_share<DH, ROWS, T> b(a, n);
     uint32_t t = b.begin.tile0, edge = b.begin.tile1; // of the split
     const uint32_t first = b.first;
     uint32_t kv_block = b.block_of(t);
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < ROWS * (DH / 8); i += THREADS) {
         uint32_t r = i / (DH / 8), piece = i % (DH / 8);
-        const __half *from = b.template query<DH>(a, r);
+        const __half *from = b.query(a, r);
         cp_async16_or_zero(q + r * LD + piece * 8, from ? from + piece * 8 : a.q_f16, from);
     }
     request(a.k, t, kv_block, k_tile);

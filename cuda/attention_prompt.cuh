@@ -24,7 +24,8 @@ struct tiles {
 // them, and tiles of T positions of the cache: of one split where the grid has several, else of
 // all, one after the other. Row r of the block: token (row0 + r) / group, query head (row0 + r) %
 // group of this KV head.
-template <uint32_t ROWS, uint32_t T, uint32_t SPLIT> struct prompt_share {
+template <int DH, uint32_t ROWS, uint32_t T> struct prompt_share {
+    static constexpr uint32_t SPLIT = prompt_split<DH>;
     static_assert(SPLIT % KV_BLOCK == 0, "a tile lies in one split");
     const uint32_t *table;
     uint32_t kv_head, group, row0, last_row, n_row, pos0;
@@ -94,7 +95,6 @@ template <uint32_t ROWS, uint32_t T, uint32_t SPLIT> struct prompt_share {
         end = row0 + r < n_row ? p + 1 : 0;
     }
     // Where the queries of row r begin; NULL: there is no such row.
-    template <int DH>
     __device__ __forceinline__ const __half *query(const struct attention &a, uint32_t r) const
     {
         return row0 + r < n_row ? a.q_f16 + ((size_t)token_of(r) * a.n_head + head_of(r)) * DH
@@ -246,7 +246,7 @@ static __device__ __forceinline__ void gather_kept(const struct attention &a, ui
 // threads themselves.
 template <int DH, int MT, uint32_t ROWS, uint32_t T, uint32_t THREADS>
 static __device__ __forceinline__ void finish_rows(const struct attention &a,
-                                                   const prompt_share<ROWS, T, prompt_split<DH>> &b,
+                                                   const prompt_share<DH, ROWS, T> &b,
                                                    softmax<DH, MT> &s, float *tile)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
