@@ -26,9 +26,12 @@ static inline struct widening gemm_widening(const struct gemm *g, uint32_t begin
 }
 
 // How a row is cut into chunks, whose sums are kept apart: gemm_row_cut, or of prompts
-// gemm_long_cut, whatever the number of columns.
+// gemm_long_cut, whatever the number of columns. Sums are added in the order of chunks; where there
+// are many those of the first n_first and those of the others by themselves, and then the two: so
+// that whoever has all of either keeps one sum.
 struct row_cut {
     uint32_t n_step, chunk, n_chunk; // steps of GEMM_PACK_COLS; steps of a chunk, but the last
+    uint32_t n_first;                // n_chunk: all are added in their order
 };
 
 static inline struct row_cut gemm_row_cut(uint32_t n_cols)
@@ -36,7 +39,7 @@ static inline struct row_cut gemm_row_cut(uint32_t n_cols)
     struct row_cut c = {};
     c.n_step = div_up(n_cols, (uint32_t)GEMM_PACK_COLS);
     c.chunk = div_up(c.n_step, (uint32_t)GEMM_CHUNKS);
-    c.n_chunk = div_up(c.n_step, c.chunk);
+    c.n_chunk = c.n_first = div_up(c.n_step, c.chunk);
     return c;
 }
 
@@ -72,9 +75,9 @@ static inline uint32_t gemm_best_chunks(uint32_t rows, uint32_t n_step)
 static inline struct row_cut gemm_long_cut(const struct gemm *g)
 {
 #ifdef HOKKU_CUDA_ON_CPU // so that rows have several
-    enum { CHUNK = 2, FEW_STEPS = 2, FEW_CHUNK = 1, MANY_ROWS = 2, LONG = 5 };
+    enum { CHUNK = 2, FEW_STEPS = 2, FEW_CHUNK = 1, MANY_ROWS = 2, LONG = 5, IN_ORDER = 3 };
 #else
-    enum { CHUNK = 8, FEW_STEPS = 8, FEW_CHUNK = 2, MANY_ROWS = 3, LONG = 33 };
+    enum { CHUNK = 8, FEW_STEPS = 8, FEW_CHUNK = 2, MANY_ROWS = 3, LONG = 33, IN_ORDER = 5 };
 #endif
     const struct wmat *w = &g->w[0];
     const bool many = g->mode == MATVEC_GATED && w->rows / MANY_ROWS >= w->n_cols;
@@ -87,6 +90,7 @@ static inline struct row_cut gemm_long_cut(const struct gemm *g)
                     : lesser((c.n_step + chunk / 2) / chunk, (uint32_t)GEMM_CHUNKS - 1);
     c.chunk = div_up(c.n_step, c.n_chunk);
     c.n_chunk = div_up(c.n_step, c.chunk);
+    c.n_first = c.n_chunk <= IN_ORDER ? c.n_chunk : c.n_chunk / 2;
     return c;
 }
 

@@ -30,10 +30,24 @@ struct cut {
     struct divisor chunks, steps, col_tiles;       // by what a name counts
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
     uint32_t row_tile0, n_row_tile;                // of the launch
+    uint32_t n_sm, n_twice; // multiprocessors; how many of them have two blocks
     struct widening w;
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
+
+// The number of this block: those that share a multiprocessor follow one another, so that it has as
+// much to do as any other. (Where blocks go is the driver's: the second ones in the order of the
+// first. Were it otherwise, products would take longer.)
+template <int BN, bool TOTALS>
+static __device__ __forceinline__ uint32_t block_number(const struct cut &c)
+{
+    if (BN != 64 || TOTALS)
+        return blockIdx.x;
+    const bool other = blockIdx.x >= c.n_sm;
+    const uint32_t sm = blockIdx.x - (other ? c.n_sm : 0);
+    return sm < c.n_twice ? 2 * sm + other : c.n_twice + sm;
+}
 
 // Of the shared units of a block.
 [[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
@@ -85,18 +99,20 @@ struct share {
     uint32_t begin[N], end[N], n_step;
 };
 
-[[maybe_unused]] static __device__ __forceinline__ struct share share_of(const struct cut &c)
+template <int BN, bool TOTALS>
+static __device__ __forceinline__ struct share share_of(const struct cut &c)
 {
+    const uint32_t block = block_number<BN, TOTALS>(c);
     if (c.per_block > 0) {
-        const uint32_t begin = blockIdx.x * c.per_block + min(blockIdx.x, c.n_longer);
-        const uint32_t end = begin + c.per_block + (blockIdx.x < c.n_longer);
+        const uint32_t begin = block * c.per_block + min(block, c.n_longer);
+        const uint32_t end = begin + c.per_block + (block < c.n_longer);
         const uint32_t own = c.steps.divide(begin + c.row.n_step - 1) * c.row.n_step;
         const uint32_t last = c.steps.divide(end) * c.row.n_step;
         return {{last, own, begin}, {end, last, own}, end - begin};
     }
-    const uint32_t n_own = c.n_whole * c.row.n_step, own = blockIdx.x * n_own;
-    const uint32_t begin = first_step(c, first_unit(c, blockIdx.x));
-    const uint32_t end = first_step(c, first_unit(c, blockIdx.x + 1));
+    const uint32_t n_own = c.n_whole * c.row.n_step, own = block * n_own;
+    const uint32_t begin = first_step(c, first_unit(c, block));
+    const uint32_t end = first_step(c, first_unit(c, block + 1));
     return {{begin, own, 0}, {end, own + n_own, 0}, end - begin + n_own};
 }
 

@@ -8,7 +8,7 @@
 //     before they are used, also before the kernel's predecessor has ended.
 //   - The columns come as the matrix units want them (gemm_few_at), from the first-level cache:
 //     all warps of a multiprocessor read the same ones.
-//   - A row is cut into chunks as its length says, whose sums are added in their order: what a row
+//   - A row is cut into chunks as its length says, whose sums are added as row_cut says: what a row
 //     and a column give does not depend on who multiplied it, nor on the other columns. As many
 //     pairs as give every warp the same number are multiplied by one warp each, which adds chunk by
 //     chunk; those left over are shared by all, a chunk at a time, and their sums kept one by one.
@@ -58,7 +58,7 @@ template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
 {
     if (!is_plain(TYPE))
-        return NT == 4 && TYPE == QUANT_Q5_1 ? 6 : 8; // with eight it spills
+        return NT == 4 && (TYPE == QUANT_Q5_1 || TYPE == QUANT_MXFP4) ? 6 : 8; // as they spill
     return NT <= 2 ? 16 : NT <= 4 ? 12 : 8;
 }
 
@@ -83,6 +83,7 @@ struct few_cut {
     struct row_cut row;
     bool chain;      // where pairs are left over: rows are a single chunk
     uint32_t n_slot; // of a block: sums of a pair that it has room for
+    uint32_t two;    // 1 where chunks are added up in two parts, else 0
     struct few_blocks of[2];
     struct divisor chunks, columns;            // by row.n_chunk, by the number of columns
     uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
@@ -104,7 +105,7 @@ static __device__ __forceinline__ struct few_pair locate(const struct gemm &g,
 }
 
 // The pairs that a block multiplies at a time, from `first` on: the first n_whole by one warp each,
-// with one slot of sums (columns, SUM_LD), the others with one for each chunk.
+// with a slot of sums (columns, SUM_LD) or two of them, the others with one for each chunk.
 struct few_round {
     uint32_t first, n_whole, n_pair;
 
@@ -113,15 +114,16 @@ struct few_round {
         : first(begin)
     {
         const uint32_t n = end - begin, whole = n / n_warp * n_warp;
-        n_whole = min(whole, c.n_slot / n_warp * n_warp);
+        n_whole = min(whole, (c.n_slot >> c.two) / n_warp * n_warp);
         n_pair = n_whole;
         if (n_whole == whole)
-            n_pair += min(n - whole, c.chunks.divide(c.n_slot - n_whole));
+            n_pair += min(n - whole, c.chunks.divide(c.n_slot - (n_whole << c.two)));
     }
     __device__ __forceinline__ uint32_t slot(const struct few_cut &c, uint32_t pair,
                                              uint32_t nth) const
     {
-        return pair < n_whole ? pair : n_whole + (pair - n_whole) * c.row.n_chunk + nth;
+        return pair < n_whole ? (pair << c.two) + (nth >= c.row.n_first)
+                              : (n_whole << c.two) + (pair - n_whole) * c.row.n_chunk + nth;
     }
 };
 
@@ -187,19 +189,25 @@ template <int NT> static __device__ __forceinline__ constexpr uint32_t slot_floa
     return NT * 8 * SUM_LD;
 }
 
-// Row r of 16 and a column of a pair, all its chunks in their order.
+// Row r of 16 and a column of a pair, all its chunks as row_cut says.
 template <int NT>
 static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const struct few_round &m,
                                                  const float *sums, uint32_t pair, uint32_t r,
                                                  uint32_t col)
 {
     const float *from = sums + (size_t)m.slot(c, pair, 0) * slot_floats<NT>() + col * SUM_LD + r;
-    float v = from[0];
-    const uint32_t n = pair < m.n_whole ? 1 : c.row.n_chunk;
+    const bool whole = pair < m.n_whole;
+    const auto add_up = [&](uint32_t begin, uint32_t end) {
+        float v = from[begin * slot_floats<NT>()];
 #pragma unroll 4
-    for (uint32_t i = 1; i < n; i++)
-        v += from[i * slot_floats<NT>()];
-    return v;
+        for (uint32_t i = begin + 1; i < end; i++)
+            v += from[i * slot_floats<NT>()];
+        return v;
+    };
+    if (c.two == 0) // which needs little code: all of it is executed once
+        return add_up(0, whole ? 1 : c.row.n_chunk);
+    const uint32_t second = whole ? 1 : c.row.n_first, n = whole ? 2 : c.row.n_chunk;
+    return add_up(0, second) + add_up(second, n);
 }
 
 template <int NT>
@@ -426,7 +434,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             if (now.step == now.end) {
                 float *to = sums + (size_t)m.slot(c, now.pair, now.nth) * slot_floats<NT>() +
                             2 * t * SUM_LD + r;
-                const bool more = now.pair < m.n_whole && now.nth > 0;
+                const bool more = now.pair < m.n_whole && now.nth > 0 && now.nth != c.row.n_first;
 #pragma unroll
                 for (int j = 0; j < NT; j++)
 #pragma unroll
@@ -481,7 +489,7 @@ static void share_out(struct few_cut *c, struct few_blocks *of, uint32_t n_block
     of->n_block = n_block;
     of->pairs = shares_of(of->n_pair, n_block);
     for (uint32_t n : {div_up(of->n_pair, n_block), of->n_pair / n_block}) { // pairs of a block
-        const uint32_t rest = n % n_warp, all = n - rest + rest * c->row.n_chunk;
+        const uint32_t rest = n % n_warp, all = ((n - rest) << c->two) + rest * c->row.n_chunk;
         c->n_slot = c->n_slot > all ? c->n_slot : all;
     }
 }
@@ -498,7 +506,7 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
     const uint32_t n_pair = one->n_pair + other->n_pair;
     const uint32_t n_block = lesser(n_pair, (uint32_t)q->n_sm * PER_SM);
     const uint32_t room = (uint32_t)(lesser(q->smem_max, smem<NT>(q) / PER_SM) / slot);
-    if (room < c->row.n_chunk || room < N_WARP)
+    if (room < c->row.n_chunk || room < N_WARP << c->two)
         return error_set(err, ERR_FAIL,
                          "CUDA: rows of %u weights: a block's shared memory has no room for the "
                          "sums of one",
@@ -591,6 +599,7 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error
     struct few_cut c = {};
     c.row = g.long_chunks ? gemm_long_cut(&g) : gemm_row_cut(g.w[0].n_cols);
     c.chain = q->hopper && g.long_chunks && c.row.n_chunk == 1;
+    c.two = c.row.n_first < c.row.n_chunk;
     if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         c.of[0].n_pair =
             div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);

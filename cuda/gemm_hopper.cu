@@ -32,7 +32,9 @@ static struct choice by_width(const struct queue *q, const struct gemm *g,
 {
     const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm((int)w->bn));
     const struct deal d = deal_sooner(n_row_tile * div_up(g->n, w->bn), *row, (int)w->bn, most);
-    return {w->bn, (uint64_t)d.n_step * (d.n_block > (uint32_t)q->n_sm ? w->beside : w->alone)};
+    const uint64_t late = d.n_late * (uint64_t)w->alone;
+    return {w->bn, d.n_block > (uint32_t)q->n_sm ? (d.n_step - d.n_late) * w->beside + late
+                                                 : (uint64_t)d.n_step * w->alone};
 }
 
 static struct choice soonest(const struct queue *q, const struct gemm *g, const struct row_cut *row,

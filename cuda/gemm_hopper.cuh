@@ -15,7 +15,7 @@
 // and have the registers that the others give up.
 //
 // A row is cut into chunks, however many columns there are; the sums of a chunk are kept apart and
-// added in the order of chunks: so a column has the same bits in any company, and whoever
+// added as row_cut says: so a column has the same bits in any company, and whoever
 // multiplies it. TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its
 // halves of weights, its places of elements within 16), and what is added up has registers of its
 // own. Else they are so long that it may wait in memory meanwhile; tiles of 128 columns have
@@ -84,8 +84,11 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     for (uint32_t done = 0; done < n_step;) {
         const struct span at = span_at(c, of, done);
         const uint32_t tile = at.tile, step0 = at.step0, step1 = at.step1;
+        const bool chained = !TOTALS && c.per_block > 0;
+        const bool whole = chained || step1 - step0 == c.row.n_step;
         const auto keep_sums = [&](uint32_t i, const float *sums) {
-            keep<BN, TOTALS>(slot_of<BN, TOTALS>(g, blockIdx.x, i), columns_of(tile), sums);
+            keep<BN, TOTALS>(slot_of<BN, TOTALS>(g, block_number<BN, TOTALS>(c), i),
+                             columns_of(tile), sums);
         };
         struct tile_row row[2];
         if constexpr (!ROOM::RAW) {
@@ -115,10 +118,10 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         [[maybe_unused]] float total[NEAR ? BN / 2 : 1]; // of the chunks before
         float *const sums = NEAR ? total : acc;
         uint32_t a[N_A][4][4];
-        const bool chained = !TOTALS && c.per_block > 0;
         bool add = false; // to what acc has
         // to the end of a chunk, where more follow
-        uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0), n_kept = 0;
+        uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0);
+        uint32_t n_kept = 0; // slots for others' tiles
         if constexpr (NEAR)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++)
@@ -190,19 +193,29 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 continue;
             wgmma_wait<0>();
             wgmma_settle<BN / 2>(acc);
-            if (step0 > 0) { // another block has the chunks before
-                keep_sums(++n_kept, acc);
+            const struct run run = run_at<TOTALS>(c, step0, step);
+            if (step0 > 0 && (!run.own || run.begins))
+                n_kept++;
+            if (!run.own) { // another block has the chunks before
+                keep_sums(n_kept, acc);
             } else if constexpr (NEAR) {
 #pragma unroll
                 for (int i = 0; i < BN / 2; i++)
                     total[i] += acc[i];
+                if (run.ends && step + 1 < step1) { // the first of a tile's two
+                    keep_sums(WHOLE_SLOT<TOTALS>, total);
+#pragma unroll
+                    for (int i = 0; i < BN / 2; i++)
+                        total[i] = 0.0f;
+                }
             } else {
-                float4 *const total = slot_of<BN, TOTALS>(g, blockIdx.x, N_SLOT<TOTALS> - 1);
-                if (step + 1 == step1 && step >= c.row.chunk)
-                    fetch_more<BN, TOTALS>(total, columns_of(tile), acc);
-                else if (step + 1 < step1 && step >= c.row.chunk)
+                float4 *const total =
+                    slot_of<BN, TOTALS>(g, block_number<BN, TOTALS>(c),
+                                        whole ? WHOLE_SLOT<TOTALS> + run.second : n_kept);
+                const bool here = whole && step + 1 == step1; // what comes next needs it
+                if (!here && !run.begins)
                     keep_more<BN, TOTALS>(total, columns_of(tile), acc);
-                else if (step + 1 < step1)
+                else if (!here)
                     keep<BN, TOTALS>(total, columns_of(tile), acc);
             }
             in_chunk = min(c.row.chunk, c.row.n_step - step - 1);
@@ -221,12 +234,14 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
                 for (int i = 0; i < BN / 2; i++)
                     total[i] = acc[i];
-        const bool whole = chained || step1 - step0 == c.row.n_step;
         struct sharers by = {};
         if (!whole) {
             by = sharers_of(c, tile);
-            if (step0 == 0)
-                keep_sums(0, sums);
+            if constexpr (NEAR) {
+                const struct run run = run_at<TOTALS>(c, step0, step1 - 1);
+                if (run.own)
+                    keep_sums(n_kept, sums);
+            }
             if (!last_to_arrive<TEAM>(&g.counters[by.block0], by.n_part + 1))
                 continue;
         }
@@ -236,8 +251,17 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         struct rows_out<BN> out;
         if (AHEAD && g.mode != MATVEC_GATED)
             out.open(g, to, col0, lane);
-        if (!whole)
+        if (!whole) {
             gather<BN, TOTALS>(g, c, tile, by, sums);
+        } else if (!TOTALS && !chained) {
+            const struct run run = run_at<TOTALS>(c, 0, step1 - 1);
+            const uint32_t n = NEAR || run.begins ? run.second : 1 + run.second; // wait in memory
+#pragma unroll 1
+            for (uint32_t i = n; i-- > 0;)
+                fetch_more<BN, TOTALS>(
+                    slot_of<BN, TOTALS>(g, block_number<BN, TOTALS>(c), WHOLE_SLOT<TOTALS> + i),
+                    columns_of(tile), sums);
+        }
         if (!AHEAD && g.mode != MATVEC_GATED)
             out.open(g, to, col0, lane);
         if (g.mode == MATVEC_GATED)
@@ -264,7 +288,7 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
         uint8_t *stages = dynamic_smem<uint8_t>();
         stages += -(uintptr_t)stages % SWIZZLE_ALIGN;
         uint8_t *raw = stages + ROOM::N_STAGE * ROOM::STAGE;
-        const struct share own_of = share_of(c);
+        const struct share own_of = share_of<BN, TOTALS>(c);
         if (threadIdx.x == 0) {
             room.init();
             if (BN == 64)
@@ -288,14 +312,15 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
 
 // ---- launcher
 
-// Blocks that share a tile, at most; their sums must be added up, which takes about as long as
-// MEET_STEPS.
-enum { MAX_SHARE = 8, MEET_STEPS = 3 };
+// Sums of a tile that blocks share must be added up, which takes about so long.
+enum { MEET_STEPS = 3 };
 
 // How tiles are dealt out to blocks.
 struct deal {
     uint32_t n_block, n_whole, n_left, n_sharer;
-    uint32_t n_step; // how long it takes, in steps of a tile
+    uint32_t most_units; // of the shared ones, of a block
+    uint32_t n_step;     // how long it takes, in steps of a tile
+    uint32_t n_late;     // so many of them after a neighbour of the multiprocessor has ended
     bool chained;
 };
 
@@ -312,17 +337,16 @@ static inline struct deal deal_out(uint32_t n_tile, const struct row_cut &row, u
                                    uint32_t most, bool shared)
 {
     const uint32_t whole = row.n_step + (row.n_chunk - 1) * between; // steps of a tile
-    const uint32_t n_part = lesser(row.n_chunk, (uint32_t)MAX_SHARE);
+    const uint32_t n_part = shared ? row.n_chunk : 1;
     struct deal d = {};
-    d.n_block = lesser(most, shared ? n_tile * n_part : n_tile);
+    d.n_block = lesser(most, n_tile * n_part);
     d.n_whole = n_tile / d.n_block;
     d.n_left = n_tile % d.n_block;
-    d.n_sharer = shared ? lesser(d.n_block, d.n_left * n_part) : d.n_left;
+    d.n_sharer = lesser(d.n_block, d.n_left * n_part);
+    d.most_units = d.n_left > 0 ? div_up(d.n_left * row.n_chunk, d.n_sharer) : 0;
     d.n_step = d.n_whole * whole;
-    if (d.n_left > 0 && shared)
-        d.n_step += div_up(d.n_left * row.n_chunk, d.n_sharer) * (row.chunk + between) + MEET_STEPS;
-    else if (d.n_left > 0)
-        d.n_step += whole;
+    if (d.n_left > 0)
+        d.n_step += shared ? d.most_units * (row.chunk + between) + MEET_STEPS : whole;
     return d;
 }
 
@@ -333,14 +357,29 @@ static inline struct deal deal_sooner(uint32_t n_tile, const struct row_cut &row
     const uint32_t between = bn == 256 ? 3 : bn == 128 ? 0 : 1; // as measured
     const struct deal each = deal_out(n_tile, row, between, most, false);
     if (row.n_chunk == 1) {
-        struct deal chain = {most, 0, 0, 0, 0, true};
+        struct deal chain = {};
+        chain.n_block = most;
+        chain.chained = true;
         chain.n_step = div_up(n_tile * row.n_step, most) + CHAIN_STEPS;
         // of less than a tile each: then one would wait for the other
         return n_tile >= most && chain.n_step < each.n_step ? chain : each;
     }
-    const struct deal shared = deal_out(n_tile, row, between, most, true);
-    const bool has_room = shared.n_left * row.n_chunk <= GEMM_KEPT * shared.n_sharer;
-    return has_room && shared.n_step < each.n_step ? shared : each;
+    struct deal shared = deal_out(n_tile, row, between, most, true);
+    // there is room, and no block begins both of a tile's sums for others to finish
+    if (shared.n_step < each.n_step &&
+        shared.most_units <= lesser((uint32_t)GEMM_KEPT, row.n_first)) {
+        const uint32_t units = shared.n_left * row.n_chunk;
+        if (bn == 64) {
+            const uint32_t of_two = div_up(2 * units, shared.n_sharer);
+            shared.n_late = (2 * shared.most_units - of_two) * (row.chunk + between);
+        } else { // no more blocks than it takes: shares begin where tiles do, or their second sums
+            shared.n_sharer = div_up(units, shared.most_units);
+        }
+        if (shared.n_whole == 0)
+            shared.n_block = shared.n_sharer;
+        return shared;
+    }
+    return each;
 }
 
 template <int BN, bool TOTALS>
@@ -361,6 +400,9 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     c->units = divisor_of(c->n_shared > 0 ? c->n_shared : 1);
     c->chunks = divisor_of(c->row.n_chunk);
     c->steps = divisor_of(c->row.n_step);
+    // A chain's blocks wait for the one before, which has come before.
+    c->n_twice = d.chained || d.n_block < (uint32_t)q->n_sm ? 0 : d.n_block - (uint32_t)q->n_sm;
+    c->n_sm = d.chained ? d.n_block : (uint32_t)q->n_sm;
     c->col_tiles = divisor_of(c->n_col_tile);
     struct launch l = {.name = TOTALS ? "gemm_wide" : "gemm_hopper",
                        .grid = dim3(d.n_block),

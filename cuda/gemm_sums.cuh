@@ -125,10 +125,30 @@ template <int BN> struct rows_out {
 };
 
 // Where a block keeps sums: slots of BN / 8 float4 of each thread. Of a tile that it begins and
-// others end the first chunks added up in slot 0, those of a tile that another block begins one by
-// one behind it, at most GEMM_KEPT. The last slot has the chunks before of a tile in work, where
-// the block has no registers for them.
-template <bool TOTALS> static constexpr uint32_t N_SLOT = TOTALS ? GEMM_CHUNKS : GEMM_KEPT + 2;
+// others end the first chunks added up in slot 0; of a tile that another block begins one by one
+// behind it, or those behind the first n_first added up, at most GEMM_KEPT. Then, of a tile that it
+// does alone, the first n_first and the others, as far as the block has no registers for them.
+template <bool TOTALS> static constexpr uint32_t WHOLE_SLOT = TOTALS ? 0 : GEMM_KEPT + 1;
+template <bool TOTALS> static constexpr uint32_t N_SLOT = TOTALS ? GEMM_CHUNKS : GEMM_KEPT + 3;
+
+// What a chunk is part of, which ends with a step, when its block has a tile from step0 on.
+struct run {
+    bool own;          // its chunks are added up by this block, which has them from the first on
+    bool begins, ends; // this chunk is the first, the last
+    bool second;       // of those behind the first n_first
+};
+
+template <bool TOTALS>
+static __device__ __forceinline__ struct run run_at(const struct cut &c, uint32_t step0,
+                                                    uint32_t step)
+{
+    if (TOTALS)
+        return {step0 == 0, step < c.row.chunk, false, false};
+    const uint32_t first = c.row.n_first * c.row.chunk; // steps
+    const bool second = step >= first;
+    const uint32_t from = second ? first : 0;
+    return {step0 <= from, step - from < c.row.chunk, step + 1 == first, second};
+}
 
 template <int BN, bool TOTALS>
 static __device__ __forceinline__ float4 *slot_of(const struct gemm &g, uint32_t block, uint32_t i)
@@ -141,7 +161,7 @@ static __device__ __forceinline__ float4 *slot_of(const struct gemm &g, uint32_t
 // not moved at all. TOTALS: all, since there is one such wait for each chunk.
 template <int BN, bool TOTALS> static constexpr __host__ __device__ int group()
 {
-    return BN == 32 || (TOTALS && BN > 64) ? BN / 8 : BN / 16; // as registers allow
+    return BN == 32 || (TOTALS ? BN > 64 : BN < 128) ? BN / 8 : BN / 16; // as registers allow
 }
 
 template <int BN, bool TOTALS>
@@ -274,15 +294,35 @@ static __device__ __forceinline__ void gather(const struct gemm &g, const struct
             unit += AT_ONCE;
         }
     } else {
-        fetch<BN, TOTALS>(slot_of<BN, TOTALS>(g, s.block0, 0), n_col, acc);
-        uint32_t block = s.block0 + 1;
+        const uint32_t first = TOTALS ? end : begin + c.row.n_first;
+        uint32_t block = s.block0;
+        // Slot i of the block, which is the first of a run, and units behind it up to one.
+        const auto add_up = [&](uint32_t i, uint32_t to) {
+            fetch<BN, TOTALS>(slot_of<BN, TOTALS>(g, block, i), n_col, acc);
 #pragma unroll 1
-        for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
-            if (unit >= first_unit(c, block + 1))
-                block++;
-            fetch_more<BN, TOTALS>(slot_of<BN, TOTALS>(g, block, 1 + unit - first_unit(c, block)),
-                                   n_col, acc);
+            for (uint32_t unit = first_unit(c, block + 1); unit < to; unit++) {
+                if (unit >= first_unit(c, block + 1))
+                    block++;
+                fetch_more<BN, TOTALS>(
+                    slot_of<BN, TOTALS>(g, block, 1 + unit - first_unit(c, block)), n_col, acc);
+            }
+        };
+        if (first == end) {
+            add_up(0, end);
+            return;
         }
+        const float4 *before = slot_of<BN, TOTALS>(g, block, 0); // those of the first run
+        if (first_unit(c, block + 1) < first) {
+            float4 *const own =
+                slot_of<BN, TOTALS>(g, block_number<BN, TOTALS>(c), WHOLE_SLOT<TOTALS>);
+            add_up(0, first);
+            keep<BN, TOTALS>(own, n_col, acc);
+            before = own;
+        }
+        if (first >= first_unit(c, block + 1))
+            block++;
+        add_up(1 + first - first_unit(c, block), end);
+        fetch_more<BN, TOTALS>(before, n_col, acc);
     }
 }
 

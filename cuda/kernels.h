@@ -607,7 +607,7 @@ bool gemm_few_takes_both(const struct wmat *a, const struct wmat *b, uint32_t n)
 
 enum {
     GEMM_CHUNKS = 8, // of a row, at most: the products of each are summed up by a matrix unit
-    GEMM_KEPT = 5, // of gemm_hopper.cu: that a block has of a tile that another one begins, at most
+    GEMM_KEPT = 4, // of gemm_hopper.cu: that a block has of a tile that another one begins, at most
 };
 
 bool gemm_wide_launch(const struct queue *q, const struct gemm *g, struct error *err);
