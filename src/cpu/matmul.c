@@ -4,9 +4,12 @@
 // Sum of one output, quantised weights: lane i of 16 takes the exact integer products of elements
 // 16i to 16i + 15 of each 256, times the scale of the weights, times the scale of the activations;
 // the block's minima follow; block after block; the lanes are added at the end (v16_sum). Many
-// tokens are multiplied in another shape (tiles.h), to the same bits.
+// tokens are multiplied in another shape (tiles.h), and one token of some types with AVX2
+// (decode_avx2.c), to the same bits.
 // Float weights: two sets of 16 lanes take turns.
+#include "cpu/decode_avx2.h"
 #include "cpu/kernels_isa.h"
+#include "cpu/put.h"
 #include "cpu/tiles.h"
 #include "cpu/unpack_codes.h"
 
@@ -81,25 +84,6 @@ INLINE void add_block(struct format fmt, const struct block *b, int n_pairs,
     }
 }
 
-// The results of n rows from `row` on; changes value.
-INLINE void put_few(const struct cpu_matmul *m, uint32_t row, uint32_t n, size_t tok, float *value)
-{
-    float *y = m->y + tok * m->y_stride + row;
-    const float scale = m->w->scale ? *m->w->scale : 1.0f;
-    for (uint32_t i = 0; m->w->scale && i < n; i++)
-        value[i] *= scale;
-    for (uint32_t i = 0; m->bias && i < n; i++)
-        value[i] += m->bias[row + i];
-    for (uint32_t i = 0; m->accumulate && i < n; i++)
-        value[i] = y[i] + value[i];
-    memcpy(y, value, n * sizeof *y);
-}
-
-INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float value)
-{
-    put_few(m, row, 1, tok, &value);
-}
-
 // Usually for all rows of a tile: then the compiler knows how many.
 INLINE void put_rows(const struct cpu_matmul *m, uint32_t row, uint32_t n, uint32_t n_tile,
                      size_t tok, float *value)
@@ -111,17 +95,6 @@ INLINE void put_rows(const struct cpu_matmul *m, uint32_t row, uint32_t n, uint3
 }
 
 enum { COLUMNS = V16_COLUMNS };
-
-// One token is bound by reading weights, and the processor's own read-ahead ends with each page:
-// so far ahead they are asked for.
-enum { AHEAD = 8192 };
-
-// Asks for n_bytes at p, which may lie beyond what there is.
-INLINE void fetch(const uint8_t *p, size_t n_bytes)
-{
-    for (size_t i = 0; i < n_bytes; i += 64)
-        __builtin_prefetch(p + i);
-}
 
 // Elements [at, end) of a row, the whole row's weights being at row: unpacks the next block, at
 // most 256 elements. Returns how many sets of 64 it has; a last part of a block is filled up with
@@ -490,5 +463,9 @@ static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
+#if defined(KERNELS_AVX2)
+    if (m->n_tok == 1 && decode_rows_avx2(m, row0, row1))
+        return;
+#endif
     rows_of_type[m->w->type](m, row0, row1);
 }

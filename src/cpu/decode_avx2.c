@@ -1,0 +1,414 @@
+// Products of one token. What matmul.c does for any number of tokens widens every weight to 16
+// bits, and adds lanes of a register for every 16 weights. Here weights stay bytes, and lanes are
+// groups of 16 weights:
+//
+// - An activation of 16 bits is 256 times its upper byte, signed, and its lower one, unsigned. A
+//   weight's code, unsigned and of at most 6 bits, is both a signed and an unsigned byte:
+//   vpmaddubsw multiplies 32 of them with either byte, and adds neighbours, in 16 bits; several
+//   such sums still fit (dot4). What codes are too large by (8 in Q4_0) is taken off the sum: so
+//   many times the activations' own.
+// - Blocks of packed weights are transposed, four bytes at a time, before codes are taken out of
+//   them: then the four bytes of one lane belong to one group of 16, in all registers to the same
+//   group, and sums stay in their lanes.
+//
+// All of that is exact, and what follows is done with floats in the order of matmul.c, group by
+// group: the bits are the same.
+#include "cpu/decode_avx2.h"
+
+#include "cpu/put.h"
+#include "gguf/blocks.h"
+
+typedef __m256i bytes; // eight lanes of four
+typedef __m256i whole; // eight numbers
+
+// Activations of 256 columns as weights meet them: registers of eight lanes.
+struct split_register {
+    _Alignas(32) uint8_t high[32], low[32];
+};
+struct split {
+    struct split_register x[8]; // by fours of a group's columns: of the first sum, of the second
+    int32_t less[16];           // what sums are too large by
+    float sum[16];              // cpu_act's
+};
+
+// Which of 16 groups is lane k of the first sum, of the second: groups[k], groups[8 + k].
+struct order {
+    uint8_t groups[16];
+};
+
+// The sums of 256 weights, group by group.
+struct lanes {
+    whole sum[2];
+    __m256 scale[2], min[2];
+};
+
+// Unpacks 256 weights, of which the second half is at q, and multiplies.
+typedef void dot_fn(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l);
+// The sum of 16 lanes, in the order of v16_sum.
+typedef float total_fn(const __m256 acc[2]);
+
+struct kind {
+    const struct order *order, *half; // half: of 128 columns, twice
+    dot_fn *dot;
+    total_fn *total;
+    int offset; // what codes are too large by
+    size_t block_bytes;
+    bool has_min;
+};
+
+// How many sums of two products, of codes up to `most` and bytes of magnitudes up to `byte`, fit 16
+// bits: vpmaddubsw would clamp, vpaddw would wrap. Of what dot4 asks for, the largest are
+// 4 * 2 * 15 * 255 = 30,600, 2 * 2 * 31 * 255 = 31,620 and 4 * 2 * 31 * 128 = 31,744.
+INLINE int fitting(int most, int byte)
+{
+    const int n = 32767 / (2 * byte * most);
+    return n >= 4 ? 4 : n >= 2 ? 2 : 1;
+}
+
+// times * the sums of s, so many of which fit 16 bits together
+INLINE whole widened(const __m256i s[4], int together, short times)
+{
+    whole sum = _mm256_setzero_si256();
+    for (int j = 0; j < 4; j += together) {
+        __m256i t = s[j];
+        for (int k = 1; k < together; k++)
+            t = _mm256_add_epi16(t, s[j + k]);
+        const whole two = _mm256_madd_epi16(t, _mm256_set1_epi16(times));
+        sum = j == 0 ? two : _mm256_add_epi32(sum, two);
+    }
+    return sum;
+}
+
+INLINE bytes load32(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+// 16 weights of each lane's group: codes of at most `most`, in registers whose activations are
+// x->x[first], [first + 2], ... A sum of two products is at most 2 * 255 * most.
+INLINE whole dot4(const bytes w[4], const struct split *x, int first, int most)
+{
+    __m256i high[4], low[4];
+    for (int j = 0; j < 4; j++) {
+        const int at = first + 2 * j;
+        high[j] = _mm256_maddubs_epi16(w[j], load32(x->x[at].high));
+        low[j] = _mm256_maddubs_epi16(load32(x->x[at].low), w[j]);
+    }
+    return _mm256_add_epi32(widened(high, fitting(most, 128), 256),
+                            widened(low, fitting(most, 255), 1));
+}
+
+// 16 bytes at p, then 16 at q. vinserti128 takes four times as long as a blend (Zen 3).
+INLINE bytes load16x2(const uint8_t *p, const uint8_t *q)
+{
+    const __m128i a = _mm_loadu_si128((const __m128i *)p), b = _mm_loadu_si128((const __m128i *)q);
+    return _mm256_blend_epi32(_mm256_castsi128_si256(a), _mm256_broadcastsi128_si256(b), 0xf0);
+}
+
+// Lane k of v[i] to lane i of v[k], in both halves.
+INLINE void transpose(bytes v[4])
+{
+    const bytes a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
+    const bytes c = _mm256_unpacklo_epi32(v[2], v[3]), d = _mm256_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm256_unpacklo_epi64(a, c);
+    v[1] = _mm256_unpackhi_epi64(a, c);
+    v[2] = _mm256_unpacklo_epi64(b, d);
+    v[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+INLINE bytes low_nibbles(bytes v)
+{
+    return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+
+INLINE bytes high_nibbles(bytes v)
+{
+    return low_nibbles(_mm256_srli_epi16(v, 4));
+}
+
+// ---- blocks of 32: lanes are blocks, whose first groups of 16 are apart from their second ones
+
+static const struct order of_blocks = {{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15}};
+static const struct order of_half = {{0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7}};
+
+INLINE float total4(__m128 u)
+{
+    u = _mm_add_ps(u, _mm_movehl_ps(u, u));
+    return _mm_cvtss_f32(_mm_add_ss(u, _mm_movehdup_ps(u)));
+}
+
+INLINE __m128 halves(__m256 v)
+{
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
+
+INLINE float blocks_total(const __m256 acc[2])
+{
+    const __m128 even = halves(acc[0]), odd = halves(acc[1]);
+    return total4(_mm_add_ps(_mm_unpacklo_ps(even, odd), _mm_unpackhi_ps(even, odd)));
+}
+
+// Half floats of four blocks at p and four at q.
+INLINE __m256 load_f16x8(const uint8_t *p, const uint8_t *q, size_t stride)
+{
+    __m128i v = _mm_cvtsi32_si128((int)load_u16(p));
+    v = _mm_insert_epi16(v, (int)load_u16(p + stride), 1);
+    v = _mm_insert_epi16(v, (int)load_u16(p + 2 * stride), 2);
+    v = _mm_insert_epi16(v, (int)load_u16(p + 3 * stride), 3);
+    v = _mm_insert_epi16(v, (int)load_u16(q), 4);
+    v = _mm_insert_epi16(v, (int)load_u16(q + stride), 5);
+    v = _mm_insert_epi16(v, (int)load_u16(q + 2 * stride), 6);
+    v = _mm_insert_epi16(v, (int)load_u16(q + 3 * stride), 7);
+    return _mm256_cvtph_ps(v);
+}
+
+INLINE void load_nibbles(const uint8_t *p, const uint8_t *q, size_t stride, bytes v[4])
+{
+    for (size_t i = 0; i < 4; i++)
+        v[i] = load16x2(p + i * stride, q + i * stride);
+    transpose(v);
+}
+
+INLINE void dot_nibbles(const bytes v[4], const struct split *x, struct lanes *l)
+{
+    bytes w[4];
+    for (int j = 0; j < 4; j++)
+        w[j] = low_nibbles(v[j]);
+    l->sum[0] = dot4(w, x, 0, 15);
+    for (int j = 0; j < 4; j++)
+        w[j] = high_nibbles(v[j]);
+    l->sum[1] = dot4(w, x, 1, 15);
+}
+
+INLINE void dot_q4_0(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_q4_0), at = offsetof(struct block_q4_0, q);
+    bytes v[4];
+    load_nibbles(p + at, q + at, size, v);
+    dot_nibbles(v, x, l);
+    l->scale[0] = l->scale[1] = load_f16x8(p, q, size);
+}
+
+INLINE void dot_q4_1(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_q4_1), at = offsetof(struct block_q4_1, q);
+    const size_t m = offsetof(struct block_q4_1, m);
+    bytes v[4];
+    load_nibbles(p + at, q + at, size, v);
+    dot_nibbles(v, x, l);
+    l->scale[0] = l->scale[1] = load_f16x8(p, q, size);
+    l->min[0] = l->min[1] = load_f16x8(p + m, q + m, size);
+}
+
+INLINE whole load_u32x8(const uint8_t *p, const uint8_t *q, size_t stride)
+{
+    return _mm256_setr_epi32((int)load_u32(p), (int)load_u32(p + stride),
+                             (int)load_u32(p + 2 * stride), (int)load_u32(p + 3 * stride),
+                             (int)load_u32(q), (int)load_u32(q + stride),
+                             (int)load_u32(q + 2 * stride), (int)load_u32(q + 3 * stride));
+}
+
+// 16 where the j-th four of a lane's 32 bits are set: from bit `first` on, a bit to a byte.
+INLINE bytes fifth_bits(whole bits, int first)
+{
+    const char at = (char)(first / 8);
+    const bytes four = _mm256_set_epi8(12 + at, 12 + at, 12 + at, 12 + at, 8 + at, 8 + at, 8 + at,
+                                       8 + at, 4 + at, 4 + at, 4 + at, 4 + at, at, at, at, at,
+                                       12 + at, 12 + at, 12 + at, 12 + at, 8 + at, 8 + at, 8 + at,
+                                       8 + at, 4 + at, 4 + at, 4 + at, 4 + at, at, at, at, at);
+    const bytes bit = _mm256_set1_epi32((int)(0x08040201u << first % 8));
+    const bytes set = _mm256_and_si256(_mm256_shuffle_epi8(bits, four), bit);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(set, bit), _mm256_set1_epi8(16));
+}
+
+INLINE void dot_fives(const bytes v[4], whole bits, const struct split *x, struct lanes *l)
+{
+    bytes w[4];
+    for (int j = 0; j < 4; j++)
+        w[j] = _mm256_or_si256(low_nibbles(v[j]), fifth_bits(bits, 4 * j));
+    l->sum[0] = dot4(w, x, 0, 31);
+    for (int j = 0; j < 4; j++)
+        w[j] = _mm256_or_si256(high_nibbles(v[j]), fifth_bits(bits, 16 + 4 * j));
+    l->sum[1] = dot4(w, x, 1, 31);
+}
+
+INLINE void dot_q5_0(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_q5_0), at = offsetof(struct block_q5_0, q);
+    const size_t high = offsetof(struct block_q5_0, high);
+    bytes v[4];
+    load_nibbles(p + at, q + at, size, v);
+    dot_fives(v, load_u32x8(p + high, q + high, size), x, l);
+    l->scale[0] = l->scale[1] = load_f16x8(p, q, size);
+}
+
+INLINE void dot_q5_1(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_q5_1), at = offsetof(struct block_q5_1, q);
+    const size_t high = offsetof(struct block_q5_1, high), m = offsetof(struct block_q5_1, m);
+    bytes v[4];
+    load_nibbles(p + at, q + at, size, v);
+    dot_fives(v, load_u32x8(p + high, q + high, size), x, l);
+    l->scale[0] = l->scale[1] = load_f16x8(p, q, size);
+    l->min[0] = l->min[1] = load_f16x8(p + m, q + m, size);
+}
+
+// ---- products
+
+enum { MOST_BLOCKS = 128 }; // of 256 columns; wider products are left to matmul.c
+
+// Registers first, first + 2, ... of x: four columns at a time of the groups' bytes.
+INLINE void split_groups(const uint8_t *from, const uint8_t groups[8], struct split_register *to,
+                         bool high)
+{
+    bytes v[4];
+    for (int k = 0; k < 4; k++)
+        v[k] = load16x2(from + 16 * groups[k], from + 16 * groups[k + 4]);
+    transpose(v);
+    for (int j = 0; j < 4; j++)
+        _mm256_store_si256((__m256i *)(high ? to[2 * j].high : to[2 * j].low), v[j]);
+}
+
+INLINE void split_block(const struct kind *kind, const struct order *order, const struct cpu_act *x,
+                        size_t block, struct split *s)
+{
+    const __m256i upper = _mm256_set1_epi16((short)0xff00), lower = _mm256_set1_epi16(255);
+    const __m256i one = _mm256_set1_epi16(1);
+    const int16_t *q = x->q + block * CPU_PAD;
+    _Alignas(32) uint8_t high[CPU_PAD], low[CPU_PAD]; // as columns come
+    _Alignas(32) int32_t quarter[CPU_PAD / 4];        // sums of a quarter of a group
+    for (int i = 0; i < CPU_PAD; i += 32) {
+        const int16_t *at = q + i / 64 * 64 + i % 64 / 2;
+        const __m256i even = load32(at), odd = load32(at + 32);
+        const __m256i h = _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_and_si256(odd, upper));
+        const __m256i l = _mm256_or_si256(_mm256_and_si256(even, lower), _mm256_slli_epi16(odd, 8));
+        _mm256_store_si256((__m256i *)(high + i), h);
+        _mm256_store_si256((__m256i *)(low + i), l);
+        _mm256_store_si256(
+            (__m256i *)(quarter + i / 4),
+            _mm256_add_epi32(_mm256_madd_epi16(even, one), _mm256_madd_epi16(odd, one)));
+    }
+    for (int i = 0; i < 2; i++) {
+        split_groups(high, order->groups + 8 * i, s->x + i, true);
+        split_groups(low, order->groups + 8 * i, s->x + i, false);
+    }
+    for (int i = 0; i < 16; i++) {
+        const int32_t *sum = quarter + 4 * order->groups[i];
+        s->less[i] = (sum[0] + sum[1] + sum[2] + sum[3]) * kind->offset;
+        s->sum[i] = x->sum[block * (CPU_PAD / 16) + order->groups[i]];
+    }
+}
+
+// Adds scaled sums to a row's lanes: keep 0xff: all; 0x0f: those of the first halves, the others
+// being nothing.
+INLINE void add_lanes(const struct kind *kind, const struct lanes *l, const struct split *x,
+                      float scale, int keep, __m256 acc[2])
+{
+    const __m256 zero = _mm256_setzero_ps();
+    for (int i = 0; i < 2; i++) {
+        whole sum = l->sum[i];
+        if (kind->offset > 0)
+            sum = _mm256_sub_epi32(sum, load32(x->less + 8 * i));
+        __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), l->scale[i]);
+        if (keep != 0xff)
+            y = keep == 0x0f ? _mm256_blend_ps(zero, y, 0x0f) : _mm256_permute2f128_ps(y, y, 0x81);
+        acc[i] = _mm256_fmadd_ps(y, _mm256_set1_ps(scale), acc[i]);
+        if (!kind->has_min)
+            continue;
+        __m256 min = l->min[i];
+        if (keep != 0xff)
+            min = keep == 0x0f ? _mm256_blend_ps(zero, min, 0x0f)
+                               : _mm256_permute2f128_ps(min, min, 0x81);
+        acc[i] = _mm256_fmadd_ps(min, _mm256_loadu_ps(x->sum + 8 * i), acc[i]);
+    }
+}
+
+// One token's activations for all rows.
+struct token {
+    struct split x[MOST_BLOCKS];
+    const float *scale;
+    size_t n_blocks;
+};
+
+// The whole blocks of a row; returns their end.
+INLINE const uint8_t *add_blocks(const struct kind *kind, const struct token *t, const uint8_t *p,
+                                 __m256 acc[2])
+{
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    struct lanes l;
+    for (size_t b = 0; b < t->n_blocks; b++, p += kind->block_bytes) {
+        fetch(p + AHEAD, kind->block_bytes);
+        kind->dot(p, p + kind->block_bytes / 2, &t->x[b], &l);
+        add_lanes(kind, &l, &t->x[b], t->scale[b], 0xff, sum);
+    }
+    acc[0] = sum[0];
+    acc[1] = sum[1];
+    return p;
+}
+
+INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, uint32_t row0,
+                         uint32_t row1)
+{
+    const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
+    const bool half = kind->half && n_cols % CPU_PAD == CPU_PAD / 2;
+    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= MOST_BLOCKS)
+        return false;
+    struct token t;
+    t.scale = m->x->scale;
+    t.n_blocks = n_blocks;
+    for (size_t i = 0; i < n_blocks; i++)
+        split_block(kind, kind->order, m->x, i, &t.x[i]);
+    if (half)
+        split_block(kind, kind->half, m->x, n_blocks, &t.x[n_blocks]);
+    const size_t row_bytes = n_blocks * kind->block_bytes + (half ? kind->block_bytes / 2 : 0);
+    const uint8_t *row = (const uint8_t *)m->w->data + row0 * row_bytes;
+    for (uint32_t r = row0; r < row1; r += 2, row += 2 * row_bytes) {
+        const bool two = row1 - r >= 2; // if not: twice the same
+        __m256 acc[2][2];
+        const uint8_t *p = add_blocks(kind, &t, row, acc[0]);
+        const uint8_t *q = add_blocks(kind, &t, row + (two ? row_bytes : 0), acc[1]);
+        if (half) { // of both rows at once
+            struct lanes l;
+            fetch(p + AHEAD, kind->block_bytes / 2);
+            fetch(q + AHEAD, kind->block_bytes / 2);
+            kind->dot(p, q, &t.x[n_blocks], &l);
+            add_lanes(kind, &l, &t.x[n_blocks], t.scale[n_blocks], 0x0f, acc[0]);
+            add_lanes(kind, &l, &t.x[n_blocks], t.scale[n_blocks], 0xf0, acc[1]);
+        }
+        put(m, r, 0, kind->total(acc[0]));
+        if (two)
+            put(m, r + 1, 0, kind->total(acc[1]));
+    }
+    return true;
+}
+
+#define BLOCKS_KIND(type, offset, has_min)                                                         \
+    {                                                                                              \
+        &of_blocks, &of_half, dot_##type, blocks_total, offset, 8 * sizeof(struct block_##type),   \
+            has_min                                                                                \
+    }
+#define ROWS(type, ...)                                                                            \
+    static bool rows_##type(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)              \
+    {                                                                                              \
+        static const struct kind kind = __VA_ARGS__;                                               \
+        return rows_of_kind(m, &kind, row0, row1);                                                 \
+    }
+ROWS(q4_0, BLOCKS_KIND(q4_0, 8, false))
+ROWS(q4_1, BLOCKS_KIND(q4_1, 0, true))
+ROWS(q5_0, BLOCKS_KIND(q5_0, 16, false))
+ROWS(q5_1, BLOCKS_KIND(q5_1, 0, true))
+
+typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
+
+static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
+    [QUANT_Q4_0] = rows_q4_0,
+    [QUANT_Q4_1] = rows_q4_1,
+    [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1,
+};
+
+bool decode_rows_avx2(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    rows_fn *const rows = rows_of_type[m->w->type];
+    return rows && rows(m, row0, row1);
+}
