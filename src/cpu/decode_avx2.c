@@ -253,6 +253,218 @@ INLINE void dot_q5_1(const uint8_t *p, const uint8_t *q, const struct split *x, 
     l->min[0] = l->min[1] = load_f16x8(p + m, q + m, size);
 }
 
+// ---- blocks of 256: lanes are parts of a block
+
+// The bytes of a sixteen, of which `pick` says one for each lane, as numbers.
+INLINE __m256 picked(__m128i sixteen, __m256i pick)
+{
+    const __m256i v = _mm256_broadcastsi128_si256(sixteen);
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(v, pick));
+}
+
+// Byte n to a lane: the others are 0.
+#define LANE(n) (int)(0x80808000u | (n))
+#define LANES(a, b, c, d, e, f, g, h)                                                              \
+    _mm256_setr_epi32(LANE(a), LANE(b), LANE(c), LANE(d), LANE(e), LANE(f), LANE(g), LANE(h))
+
+// Q4_K, Q5_K: 16 bytes are a group and the next but one. Lanes are the four of 64 weights, first
+// groups and second ones in different halves of a register.
+static const struct order of_pairs = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
+
+INLINE __m128 add_high(__m128 v)
+{
+    return _mm_add_ps(v, _mm_movehl_ps(v, v));
+}
+
+INLINE float pairs_total(const __m256 acc[2])
+{
+    const __m256 a = acc[0], b = acc[1];
+    const __m256 eights =
+        _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    const __m256 fours = _mm256_add_ps(_mm256_shuffle_ps(eights, eights, 0x88),
+                                       _mm256_shuffle_ps(eights, eights, 0xdd));
+    const __m256 twos = _mm256_add_ps(fours, _mm256_movehdup_ps(fours));
+    return _mm_cvtss_f32(halves(twos));
+}
+
+// The eight scales and minima of Q4_K and Q5_K.
+INLINE void pair_scales(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12],
+                        struct lanes *l)
+{
+    const uint32_t a = load_u32(scales), b = load_u32(scales + 4), c = load_u32(scales + 8);
+    const __m128i v =
+        _mm_setr_epi32((int)(a & 0x3f3f3f3f), (int)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)),
+                       (int)(b & 0x3f3f3f3f), (int)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)));
+    const __m256 one = _mm256_set1_ps(load_f16(d)), min = _mm256_set1_ps(-load_f16(dmin));
+    l->scale[0] = _mm256_mul_ps(one, picked(v, LANES(0, 2, 4, 6, 0, 2, 4, 6)));
+    l->scale[1] = _mm256_mul_ps(one, picked(v, LANES(1, 3, 5, 7, 1, 3, 5, 7)));
+    l->min[0] = _mm256_mul_ps(min, picked(v, LANES(8, 10, 12, 14, 8, 10, 12, 14)));
+    l->min[1] = _mm256_mul_ps(min, picked(v, LANES(9, 11, 13, 15, 9, 11, 13, 15)));
+}
+
+INLINE void load_pairs(const uint8_t q[128], bytes v[4])
+{
+    for (int i = 0; i < 4; i++)
+        v[i] = load32(q + 32 * i);
+    transpose(v);
+}
+
+INLINE void dot_q4_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q4_k *b = (const struct block_q4_k *)p;
+    bytes v[4];
+    (void)q;
+    load_pairs(b->q, v);
+    dot_nibbles(v, x, l);
+    pair_scales(b->d, b->dmin, b->scales, l);
+}
+
+INLINE void dot_q5_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q5_k *b = (const struct block_q5_k *)p;
+    const bytes high = load32(b->high), sixteen = _mm256_set1_epi8(16);
+    const bytes fifths[4] = {_mm256_shuffle_epi32(high, 0x00), _mm256_shuffle_epi32(high, 0x55),
+                             _mm256_shuffle_epi32(high, 0xaa), _mm256_shuffle_epi32(high, 0xff)};
+    bytes v[4], w[4], t[4];
+    (void)q;
+    load_pairs(b->q, v);
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm256_srlv_epi32(fifths[j], _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+        const bytes fifth = _mm256_and_si256(_mm256_slli_epi16(t[j], 4), sixteen);
+        w[j] = _mm256_or_si256(low_nibbles(v[j]), fifth);
+    }
+    l->sum[0] = dot4(w, x, 0, 31);
+    for (int j = 0; j < 4; j++) {
+        const bytes fifth = _mm256_and_si256(_mm256_slli_epi16(t[j], 3), sixteen);
+        w[j] = _mm256_or_si256(high_nibbles(v[j]), fifth);
+    }
+    l->sum[1] = dot4(w, x, 1, 31);
+    pair_scales(b->d, b->dmin, b->scales, l);
+}
+
+// Q6_K: 16 bytes are a group and the fourth after it, in both halves of the block.
+static const struct order of_fourths = {{0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15}};
+
+INLINE float fourths_total(const __m256 acc[2])
+{
+    return total4(_mm_add_ps(halves(acc[0]), halves(acc[1])));
+}
+
+// Of two sixteens in each half, the j-th fours of both, twice.
+INLINE void twice(bytes first, bytes second, bytes t[4])
+{
+    const bytes a = _mm256_unpacklo_epi32(first, second), b = _mm256_unpackhi_epi32(first, second);
+    t[0] = _mm256_unpacklo_epi64(a, a);
+    t[1] = _mm256_unpackhi_epi64(a, a);
+    t[2] = _mm256_unpacklo_epi64(b, b);
+    t[3] = _mm256_unpackhi_epi64(b, b);
+}
+
+INLINE void dot_q6_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q6_k *b = (const struct block_q6_k *)p;
+    const bytes upper = _mm256_set1_epi8(0x30);
+    bytes v[4], w[4], t[4];
+    (void)q;
+    load_nibbles(b->low, b->low + 64, 16, v);
+    twice(load16x2(b->high, b->high + 32), load16x2(b->high + 16, b->high + 48), t);
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm256_srlv_epi32(t[j], _mm256_setr_epi32(0, 0, 2, 2, 0, 0, 2, 2));
+        const bytes high = _mm256_and_si256(_mm256_slli_epi16(t[j], 4), upper);
+        w[j] = _mm256_or_si256(low_nibbles(v[j]), high);
+    }
+    l->sum[0] = dot4(w, x, 0, 63);
+    for (int j = 0; j < 4; j++)
+        w[j] = _mm256_or_si256(high_nibbles(v[j]), _mm256_and_si256(t[j], upper));
+    l->sum[1] = dot4(w, x, 1, 63);
+    const __m128i s = _mm_loadu_si128((const __m128i *)b->scales);
+    const __m256 d = _mm256_set1_ps(load_f16(b->d));
+    const __m256i s0 = _mm256_cvtepi8_epi32(_mm_shuffle_epi32(s, 0x08));
+    const __m256i s1 = _mm256_cvtepi8_epi32(_mm_shuffle_epi32(s, 0x0d));
+    l->scale[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(s0));
+    l->scale[1] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(s1));
+}
+
+// Q2_K, Q3_K: 16 bytes are a group and the second, the fourth, the sixth after it. Lanes are the
+// four sixteens, once more in the second half of a register.
+static const struct order of_fields = {{0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15}};
+#define FIELDS0 LANES(0, 1, 8, 9, 4, 5, 12, 13)
+#define FIELDS1 LANES(2, 3, 10, 11, 6, 7, 14, 15)
+
+INLINE float fields_total(const __m256 acc[2])
+{
+    const __m256 a = acc[0], b = acc[1]; // eights: of 0 and 1, 2 and 3, and fours after them
+    const __m256 eights =
+        _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return total4(halves(eights));
+}
+
+INLINE bytes load16_twice(const uint8_t *p)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+}
+
+// The first fields of each half, each lowest in its byte: the next ones are above them.
+INLINE void load_fields(const uint8_t q[64], bytes v[4])
+{
+    for (int c = 0; c < 4; c++)
+        v[c] = load16_twice(q + 16 * c);
+    transpose(v);
+    for (int j = 0; j < 4; j++)
+        v[j] = _mm256_srlv_epi32(v[j], _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+}
+
+INLINE void dot_q2_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q2_k *b = (const struct block_q2_k *)p;
+    const bytes three = _mm256_set1_epi8(3);
+    bytes v[4], w[4];
+    (void)q;
+    load_fields(b->q, v);
+    for (int j = 0; j < 4; j++)
+        w[j] = _mm256_and_si256(v[j], three);
+    l->sum[0] = dot4(w, x, 0, 3);
+    for (int j = 0; j < 4; j++)
+        w[j] = _mm256_and_si256(_mm256_srli_epi16(v[j], 2), three);
+    l->sum[1] = dot4(w, x, 1, 3);
+    const __m128i s = _mm_loadu_si128((const __m128i *)b->scales), low = _mm_set1_epi8(15);
+    const __m128i scales = _mm_and_si128(s, low), mins = _mm_and_si128(_mm_srli_epi16(s, 4), low);
+    const __m256 d = _mm256_set1_ps(load_f16(b->d)), dmin = _mm256_set1_ps(-load_f16(b->dmin));
+    l->scale[0] = _mm256_mul_ps(d, picked(scales, FIELDS0));
+    l->scale[1] = _mm256_mul_ps(d, picked(scales, FIELDS1));
+    l->min[0] = _mm256_mul_ps(dmin, picked(mins, FIELDS0));
+    l->min[1] = _mm256_mul_ps(dmin, picked(mins, FIELDS1));
+}
+
+INLINE void dot_q3_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q3_k *b = (const struct block_q3_k *)p;
+    const bytes three = _mm256_set1_epi8(3), four = _mm256_set1_epi8(4);
+    bytes v[4], w[4], t[4];
+    (void)q;
+    load_fields(b->q, v);
+    twice(load16_twice(b->high), load16_twice(b->high + 16), t);
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm256_srlv_epi32(t[j], _mm256_setr_epi32(0, 0, 4, 4, 2, 2, 6, 6));
+        const bytes third = _mm256_and_si256(_mm256_slli_epi16(t[j], 2), four);
+        w[j] = _mm256_or_si256(_mm256_and_si256(v[j], three), third);
+    }
+    l->sum[0] = dot4(w, x, 0, 7);
+    for (int j = 0; j < 4; j++) {
+        const bytes third = _mm256_and_si256(_mm256_slli_epi16(t[j], 1), four);
+        w[j] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[j], 2), three), third);
+    }
+    l->sum[1] = dot4(w, x, 1, 7);
+    const uint64_t a = load_u64(b->scales), c = load_u32(b->scales + 8);
+    const uint64_t low = 0x0f0f0f0f0f0f0f0f, two = 0x0303030303030303;
+    const uint64_t s0 = (a & low) | ((c | c >> 2 << 32) & two) << 4;
+    const uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
+    const __m128i scales = _mm_set_epi64x((long long)s1, (long long)s0);
+    const __m256 d = _mm256_set1_ps(load_f16(b->d)), off = _mm256_set1_ps(32.0f);
+    l->scale[0] = _mm256_mul_ps(d, _mm256_sub_ps(picked(scales, FIELDS0), off));
+    l->scale[1] = _mm256_mul_ps(d, _mm256_sub_ps(picked(scales, FIELDS1), off));
+}
+
 // ---- products
 
 enum { MOST_BLOCKS = 128 }; // of 256 columns; wider products are left to matmul.c
@@ -387,6 +599,10 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
         &of_blocks, &of_half, dot_##type, blocks_total, offset, 8 * sizeof(struct block_##type),   \
             has_min                                                                                \
     }
+#define BLOCK_KIND(type, order, offset, has_min)                                                   \
+    {                                                                                              \
+        &of_##order, NULL, dot_##type, order##_total, offset, sizeof(struct block_##type), has_min \
+    }
 #define ROWS(type, ...)                                                                            \
     static bool rows_##type(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)              \
     {                                                                                              \
@@ -397,14 +613,18 @@ ROWS(q4_0, BLOCKS_KIND(q4_0, 8, false))
 ROWS(q4_1, BLOCKS_KIND(q4_1, 0, true))
 ROWS(q5_0, BLOCKS_KIND(q5_0, 16, false))
 ROWS(q5_1, BLOCKS_KIND(q5_1, 0, true))
+ROWS(q2_k, BLOCK_KIND(q2_k, fields, 0, true))
+ROWS(q3_k, BLOCK_KIND(q3_k, fields, 4, false))
+ROWS(q4_k, BLOCK_KIND(q4_k, pairs, 0, true))
+ROWS(q5_k, BLOCK_KIND(q5_k, pairs, 0, true))
+ROWS(q6_k, BLOCK_KIND(q6_k, fourths, 32, false))
 
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 
 static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
-    [QUANT_Q4_0] = rows_q4_0,
-    [QUANT_Q4_1] = rows_q4_1,
-    [QUANT_Q5_0] = rows_q5_0,
-    [QUANT_Q5_1] = rows_q5_1,
+    [QUANT_Q4_0] = rows_q4_0, [QUANT_Q4_1] = rows_q4_1, [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1, [QUANT_Q2_K] = rows_q2_k, [QUANT_Q3_K] = rows_q3_k,
+    [QUANT_Q4_K] = rows_q4_k, [QUANT_Q5_K] = rows_q5_k, [QUANT_Q6_K] = rows_q6_k,
 };
 
 bool decode_rows_avx2(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
