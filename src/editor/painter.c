@@ -253,6 +253,17 @@ static bool same_row(const struct painter *p, size_t row, size_t j)
            a->end - row_begin(&p->shown, row) == b->end - row_begin(&p->next, row);
 }
 
+// A row that is full and now flows into the next: only a character that is written in its last
+// column makes the terminal break it there, so that the last one is written again.
+static size_t last_cell(const struct painted *s, size_t row, size_t *col)
+{
+    size_t last = row_begin(s, row);
+    for (size_t j = last; j < s->row[row].end; j = next_cell(s, j))
+        last = j;
+    *col -= cell_width(s, last);
+    return last;
+}
+
 static void put_cells(struct painter *p, size_t row, size_t j, size_t col)
 {
     const struct painted *s = &p->next;
@@ -284,6 +295,8 @@ static void show_next(struct painter *p)
         col = 0;
         j = row_begin(s, row);
     }
+    if (row < s->n && j == s->row[row].end && s->row[row].flows && col == p->cols)
+        j = last_cell(s, row, &col);
     if (row < s->n && (p->row != row || p->col != col))
         go(p, row, col);
     for (; row < s->n; row++) {

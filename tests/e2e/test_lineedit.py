@@ -108,6 +108,35 @@ def test_emoji_whose_width_differs_leave_the_text_beside_them_whole(editor, join
     assert e.messages() == [("text", f"a{FAMILY}bcX{FAMILY}{FAMILY}e")]
 
 
+HEART = "\u2764\ufe0f"
+
+
+def test_an_emoji_that_is_erased_after_a_full_row_leaves_the_row_whole(editor):
+    e = editor(80, 6)
+    for keys in ("a" * 77 + "b", HEART, "\x7f", "x"):
+        e.send(keys)
+        e.pump(0.1)
+    e.shows(printed("> " + "a" * 77 + "bx", 80, 6))
+
+
+@pytest.mark.parametrize("last", ["b", "古"])
+@pytest.mark.parametrize("emoji", [HEART, "🇯🇵", FAMILY], ids=["heart", "flag", "family"])
+def test_an_emoji_that_is_pushed_into_the_row_below_leaves_the_full_rows_above_it_whole(editor, emoji, last):
+    e = editor(20, 8)
+    first = "a" * 16 + last if last == "古" else "a" * 17 + last
+    e.send(first + emoji + "\x1b[D")
+    for n in range(1, 31):
+        letters = "cdefghijklmnopqrstuvwxyzABCDEFG"[:n]
+        e.send(letters[-1])
+        e.pump(0.02)
+        def above_is_whole():
+            text = "\n".join(e.screen.rows())
+            return e.screen.rows()[0] == "> " + first and text.replace("\n", "").split(emoji[0])[0] == "> " + first + letters
+        assert e.wait(above_is_whole, 5), e.screen.rows()
+    e.send("\r")
+    assert e.messages() == [("text", first + letters + emoji)]
+
+
 def test_random_keys_leave_the_screen_as_the_text_says(editor):
     """Against an editor that is a list and an index, at a size where everything wraps and scrolls."""
     rng = random.Random(3)
