@@ -129,16 +129,22 @@ static struct val capture(struct run *r, struct frame *f, const struct nodes *bo
 
 // ---- for ----
 
+// The next item that the loop's `if` lets through. False: there is none, and *item is as it was.
 static bool pull(struct run *r, struct loop *l, struct val *item)
 {
-    while (iter_next(r, l->it, item)) {
-        if (!l->test_frame)
+    struct val next;
+    while (iter_next(r, l->it, &next)) {
+        bool ok = true;
+        if (l->test_frame) {
+            assign(r, l->test_frame, l->n->a, next);
+            frame_load(r, l->test_frame);
+            struct val test = eval_value(r, l->test_frame, l->n->c);
+            ok = val_truth(&test);
+        }
+        if (ok) {
+            *item = next;
             return true;
-        assign(r, l->test_frame, l->n->a, *item);
-        frame_load(r, l->test_frame);
-        struct val ok = eval_value(r, l->test_frame, l->n->c);
-        if (val_truth(&ok))
-            return true;
+        }
     }
     return false;
 }

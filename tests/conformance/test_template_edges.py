@@ -44,6 +44,8 @@ CORNERS = [
     "{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }} {% endfor %}",
     "{% for x in [1,1,2] %}{{ loop.changed(x) }}{{ loop.cycle('a','b') }}{{ loop.depth }}{{ loop.depth0 }}{% else %}none{% endfor %}",
     "{% for x in [1,2,3,4] %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+    "{% set tool = {'name': 'f', 'description': 'd', 'return': {'type': 'x'}} %}{{ '{' }}"
+    "{% for k, v in tool.items() if k != 'return' %}\"{{ k }}\": \"{{ v }}\"{{ ', ' if not loop.last }}{% endfor %}{{ '}' }}",
     # words
     "{{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }} {{ 'a-b-c'.partition('-') }} {{ 'a-b-c'.rpartition('-') }}",
     "{{ 'hello world'|truncate(5) }} {{ 'hello world'|truncate(8, true) }} {{ 'hello'|truncate(5) }} {{ 'hello world again'|truncate(11) }}",
@@ -64,3 +66,33 @@ def test_a_corner_of_the_language_is_as_in_jinja2(runner, source):  # noqa: F811
         want = None
     got = runner(source, {})
     assert (got.get("text") if want is not None else "error" in got) == (want if want is not None else True), (want, got)
+
+
+# What a loop knows of itself, where its `if` rejects items: none, the first, one in the middle, the last, several at an end, all.
+ITEMS = [[1, 2, 3], [0, 2, 3], [1, 0, 3], [1, 2, 0], [0, 0, 3, 0, 5, 0, 0], [1, 0], [0, 1], [0], [0, 0, 0], [], ["a", ""], ["", "a"], ["é", "", "é"]]
+KNOWN = [
+    "{{ loop.last }}", "{{ loop.length }}", "{{ loop.last }}{{ loop.length }}", "{{ loop.length }}{{ loop.last }}",
+    "{{ loop.nextitem }}", "{{ loop.previtem }}<{{ loop.nextitem }}", "{{ loop.revindex }}{{ loop.revindex0 }}",
+    "{{ loop.nextitem is defined }}{{ loop.last }}{{ loop.last }}{{ loop.revindex }}{{ loop.nextitem }}",
+    "{% if loop.first %}{{ loop.last }}{% else %}{{ loop.length }}{% endif %}",
+    "{% if loop.last %}{% break %}{% endif %}", "{% if loop.last %}{% continue %}{% endif %}",
+    "{{ loop|length }}{{ ', ' if not loop.last }}",
+]
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("items", ITEMS, ids=str)
+def test_a_loop_with_a_condition_knows_the_items_that_it_lets_through_as_in_jinja2(runner, items, known):  # noqa: F811
+    inner = "{% for y in xs if y != x %}(" + known + "{{ y }}){% else %}none{% endfor %}"
+    for source in (
+        "{% for x in xs if x %}[{{ x }}" + known + "]{% else %}none{% endfor %}",
+        "{% for k, x in named.items() if x %}[{{ k }}" + known + "]{% else %}none{% endfor %}",
+        "{% for x in xs|select('defined') if x %}[{{ x }}" + known + "]{% else %}none{% endfor %}",
+        "{% for x in xs if x %}[" + known + inner + known + "]{% else %}none{% endfor %}",
+        "{% for x in tree if x.v recursive %}[{{ x.v }}{{ loop(x.c) }}" + known + "]{% else %}none{% endfor %}",
+    ):
+        context = {"xs": items, "named": {str(k): x for k, x in enumerate(items)},
+                   "tree": [{"v": x, "c": [{"v": y, "c": []} for y in items]} for x in items]}
+        want = environment().from_string(source).render(**context)
+        got = runner(source, context)
+        assert got.get("text") == want, (source, got)

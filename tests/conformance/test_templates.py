@@ -63,7 +63,7 @@ def conversation(shape, a, b):
                                {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": a}]
         parameters = {"type": "object", "properties": {"q": {"type": "string", "description": a}}, "required": ["q"]}
         context["tools"] = [{"type": "function",
-                             "function": {"name": "f" + a, "description": b, "parameters": parameters}}]
+                             "function": {"name": "f" + a, "description": b, "parameters": parameters, "return": {"type": "string", "description": a}}}]
     return context
 
 
