@@ -1,7 +1,9 @@
 #include "base/format.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -30,6 +32,35 @@ const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes)
         unit++;
     }
     snprintf(out, FORMAT_NUMBER, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
+    return out;
+}
+
+int format_digits(char out[FORMAT_NUMBER], double v)
+{
+    int behind = 0;
+    do
+        snprintf(out, FORMAT_NUMBER, "%.*e", behind, v);
+    while (strtod(out, NULL) != v && ++behind < 17);
+    return behind;
+}
+
+const char *format_real(char out[FORMAT_NUMBER], double v)
+{
+    if (!isfinite(v)) {
+        snprintf(out, FORMAT_NUMBER, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+        return out;
+    }
+    char digits[FORMAT_NUMBER];
+    const int behind = format_digits(digits, v);
+    const char *e = strchr(digits, 'e');
+    const int exponent = atoi(e + 1);
+    if (exponent >= -4 && exponent < 16) {
+        const int decimals = behind - exponent;
+        snprintf(out, FORMAT_NUMBER, "%.*f", decimals > 0 ? decimals : 1, v);
+    } else {
+        snprintf(out, FORMAT_NUMBER, "%.*se%c%02d", (int)(e - digits), digits,
+                 exponent < 0 ? '-' : '+', abs(exponent));
+    }
     return out;
 }
 

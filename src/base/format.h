@@ -13,6 +13,13 @@ const char *format_number(char out[FORMAT_NUMBER], uint64_t v);
 // 5021696 -> "5.0 MB" (powers of ten). Returns out.
 const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes);
 
+// The fewest digits that read back as v, which is finite: "1.5e-31". Returns how many of them stand
+// behind the point.
+int format_digits(char out[FORMAT_NUMBER], double v);
+// They as Python writes them, which is JSON, too: "0.1", "100.0", "1e-31"; and "nan", "inf",
+// "-inf". Returns out.
+const char *format_real(char out[FORMAT_NUMBER], double v);
+
 // What a number may be, for messages: "a number from 0 to 1", "a whole number of at least 0" where
 // the largest is that of its type. Returns out.
 const char *format_range(char out[FORMAT_TEXT], double least, double most);

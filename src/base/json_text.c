@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/format.h"
 
 json_t *json_text(const char *s, size_t n)
 {
@@ -14,6 +15,50 @@ json_t *json_text(const char *s, size_t n)
     json_t *j = b.failed ? NULL : json_stringn(buf_str(&b), b.len);
     buf_release(&b);
     return j;
+}
+
+static bool put_leaf(struct buf *out, const json_t *v, size_t flags)
+{
+    char *text = json_dumps(v, flags | JSON_COMPACT | JSON_ENCODE_ANY);
+    const bool ok = text && buf_puts(out, text);
+    free(text);
+    return ok;
+}
+
+// (jansson has all numbers written with as many digits.)
+static bool put_line(struct buf *out, const json_t *v, size_t flags)
+{
+    char number[FORMAT_NUMBER];
+    bool ok = true;
+    if (json_is_array(v)) {
+        for (size_t i = 0; ok && i < json_array_size(v); i++)
+            ok = buf_putc(out, i ? ',' : '[') && put_line(out, json_array_get(v, i), flags);
+        return ok && buf_puts(out, json_array_size(v) ? "]" : "[]");
+    }
+    if (json_is_object(v)) {
+        // jansson's iterators do not change the object; its interface lacks the const.
+        json_t *o = (json_t *)(uintptr_t)v;
+        char before = '{';
+        for (void *it = json_object_iter(o); ok && it; it = json_object_iter_next(o, it)) {
+            json_t *key = json_string(json_object_iter_key(it));
+            ok = key && buf_putc(out, before) && put_leaf(out, key, flags) && buf_putc(out, ':') &&
+                 put_line(out, json_object_iter_value(it), flags);
+            json_decref(key);
+            before = ',';
+        }
+        return ok && buf_puts(out, before == ',' ? "}" : "{}");
+    }
+    return json_is_real(v) ? buf_puts(out, format_real(number, json_real_value(v)))
+                           : put_leaf(out, v, flags);
+}
+
+char *json_line(const json_t *v, size_t flags)
+{
+    struct buf out = {0};
+    if (v && put_line(&out, v, flags))
+        return out.data;
+    buf_release(&out);
+    return NULL;
 }
 
 json_t *json_u64(uint64_t v)

@@ -9,6 +9,11 @@
 // What is no UTF-8 becomes U+FFFD. NULL: no memory.
 json_t *json_text(const char *s, size_t n);
 
+// v in one line, as the text of a message quotes it and as a report has it: its numbers with the
+// fewest digits that read back the same. flags: JSON_ENSURE_ASCII or 0. NULL: no memory. The caller
+// frees it.
+char *json_line(const json_t *v, size_t flags);
+
 // A number; from 2^63 on, where jansson's integers end, its digits as a string. NULL: no memory.
 json_t *json_u64(uint64_t v);
 #define JSON_U64_EXPECTED "a whole number, 0 or more (from 2^63 on in quotes)"

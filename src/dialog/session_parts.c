@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json_text.h"
 #include "dialog/session_codec.h"
 #include "dialog/session_log.h"
 
@@ -78,7 +79,7 @@ static void put_expected(struct buf *b, size_t i)
 static bool impossible(const char *path, const json_t *v, size_t i, struct error *err)
 {
     struct buf what = {0};
-    char *found = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    char *found = json_line(v, JSON_ENSURE_ASCII);
     buf_printf(&what, "%s of its description is %.80s, expected ", keys[i].key,
                found ? found : "?");
     put_expected(&what, i);

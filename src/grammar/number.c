@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
+
 // Doubles tell all decimals of so many digits apart.
 enum { EXACT_DIGITS = 15, MOST_REMAINDERS = 8000, MULTIPLE_DIGITS = 15 };
 
@@ -37,13 +39,8 @@ void decimal_from_json(struct decimal *d, const json_t *number)
         d->n_whole = d->n;
         return;
     }
-    // The fewest digits that mean this double.
     double v = json_real_value(number);
-    for (int precision = 0; precision < 18; precision++) {
-        snprintf(text, sizeof text, "%.*e", precision, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
+    format_digits(text, v);
     int exponent = atoi(strchr(text, 'e') + 1);
     d->negative = v < 0;
     for (int i = exponent; i < 0; i++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/json_text.h"
 #include "grammar/schema_impl.h"
 
 // ---- failures ----
@@ -295,7 +296,7 @@ bool schema_keywords(struct schema *s, const json_t *schema)
             return false;
         const char *expected = i < n ? wrong(keywords[i].kind, v) : NULL;
         if (expected) {
-            char *found = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+            char *found = json_line(v, 0);
             char text[FORMAT_TEXT];
             schema_fail(s, schema, key, "%s is %s, expected %s", key,
                         found ? format_text(text, sizeof text, found, strlen(found)) : "?",

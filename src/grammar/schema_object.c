@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "grammar/schema_impl.h"
 
 enum { MOST_UNIQUE = 8 }; // values of which arrays without repetition are enumerated: 2^8 states
@@ -55,13 +56,8 @@ static void write_value(struct schema *s, const json_t *v, unsigned depth, struc
     } else if (json_is_integer(v)) {
         buf_printf(out, "%lld", (long long)json_integer_value(v));
     } else if (json_is_real(v)) {
-        char text[64];
-        for (int precision = 1; precision < 18; precision++) { // the fewest digits that mean it
-            snprintf(text, sizeof text, "%.*g", precision, json_real_value(v));
-            if (strtod(text, NULL) == json_real_value(v))
-                break;
-        }
-        buf_puts(out, text);
+        char digits[FORMAT_NUMBER];
+        buf_printf(out, "%.*g", format_digits(digits, json_real_value(v)) + 1, json_real_value(v));
     } else if (json_is_array(v) || json_is_object(v)) {
         bool object = json_is_object(v), first = true;
         buf_putc(out, object ? '{' : '[');

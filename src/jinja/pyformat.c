@@ -85,7 +85,7 @@ static void float_digits(struct run *r, double f, const struct spec *s, char typ
         if (type == '%')
             strcat(out, "%");
     } else if (type == 'r') { // str()
-        out[pytext_float(r, f, out)] = '\0';
+        pytext_float(r, f, out);
     } else if (type == '%') {
         snprintf(out, cap, s->alt ? "%#.*f%%" : "%.*f%%", (int)precision, f * 100);
     } else {

@@ -1,35 +1,17 @@
 // Python's text forms: str() and repr().
 #include "jinja/runtime.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "base/unicode.h"
 
-// The shortest digits that read back as the same double, laid out as Python's float.__repr__ does.
-size_t pytext_float(struct run *r, double f, char out[40])
+// Python's float.__repr__.
+size_t pytext_float(struct run *r, double f, char out[FORMAT_NUMBER])
 {
     run_step(r, 64); // up to 17 conversions there and back
-    if (isnan(f))
-        return (size_t)sprintf(out, "nan");
-    if (isinf(f))
-        return (size_t)sprintf(out, f < 0 ? "-inf" : "inf");
-    char digits[40];
-    int precision = 0;
-    do
-        snprintf(digits, sizeof digits, "%.*e", precision, f);
-    while (strtod(digits, NULL) != f && ++precision < 17);
-    int exponent = atoi(strchr(digits, 'e') + 1);
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = precision - exponent;
-        return (size_t)snprintf(out, 40, "%.*f", decimals > 0 ? decimals : 1, f);
-    }
-    char *e = strchr(digits, 'e');
-    return (size_t)snprintf(out, 40, "%.*se%c%02d", (int)(e - digits), digits,
-                            exponent < 0 ? '-' : '+', abs(exponent));
+    return strlen(format_real(out, f));
 }
 
 static void add_text(struct run *r, struct sb *b, const char *text, uint32_t origin)

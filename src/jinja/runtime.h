@@ -5,6 +5,7 @@
 #include <setjmp.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "jinja/ast.h"
 #include "jinja/template.h"
 #include "jinja/value.h"
@@ -145,7 +146,7 @@ struct val pytext_str(struct run *r, struct val v); // str(v)
 void pytext_str_sb(struct run *r, struct sb *b, struct val v);
 void pytext_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin);
 struct val pytext_repr(struct run *r, struct val v);
-size_t pytext_float(struct run *r, double f, char out[40]);
+size_t pytext_float(struct run *r, double f, char out[FORMAT_NUMBER]);
 
 // globals.c
 struct val globals_dict(struct run *r, struct val self, const struct val *v, const struct args *a);

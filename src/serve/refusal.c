@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
+
 bool refuse(struct refusal *r, unsigned status, const char *param, const char *code,
             const char *fmt, ...)
 {
@@ -19,7 +21,7 @@ bool refuse(struct refusal *r, unsigned status, const char *param, const char *c
 
 bool refuse_value(struct refusal *r, const char *param, const json_t *found, const char *expected)
 {
-    char *text = found ? json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = found ? json_line(found, 0) : NULL;
     refuse(r, 400, param, "invalid_value", "\"%s\": found %.120s%s, expected %s", param,
            text ? text : "nothing", text && strlen(text) > 120 ? "..." : "", expected);
     free(text);

@@ -8,7 +8,7 @@
 
 static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
 {
-    char *text = json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_line(found, 0);
     error_set(err, ERR_USAGE, "\"%s\": found %.80s, expected %s", key, text ? text : "no value",
               expected);
     free(text);

@@ -31,7 +31,7 @@ def test_a_model_whose_file_name_is_no_text_answers_by_a_name_that_is(home, tmp_
 def test_a_temperature_too_small_to_divide_by_is_refused_by_name(any_served, hokku):  # noqa: F811
     for t in (1e-40, 1e-50, 9e-31):
         said = refused(any_served, 400, "temperature", temperature=t)
-        assert '"temperature": found ' in said and "expected 0, or 1e-30 at least" in said
+        assert f'"temperature": found {t}, expected 0, or 1e-30 at least' in said
     any_served.chat("hi", temperature=1e-30, max_tokens=2)
     for t in ("1e-40", "9e-31"):
         r = hokku(*BUILTIN, "--temp", t, "Hi")

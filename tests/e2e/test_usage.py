@@ -476,6 +476,7 @@ def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp
     (["--temp", "1e-50"], b'--temp: found "1e-50", expected 0, or a number that is not so near to it'),
     (["--temp", "1e-400"], b'--temp: found "1e-400", expected 0, or'),
     (["--min-p", "1e-60"], b'--min-p: found "1e-60", expected 0, or'),
+    (["-j", '{"items": [{"minimum": 0.1}, 1.10]}'], b'(#/items): items is [{"minimum":0.1},1.1], expected one schema for all items: what has one for each is prefixItems'),
     (["-j", '{"items": [{"type": "string"}]}'], b'(#/items): items is [{"type":"string"}], expected one schema for all items: what has one for each is prefixItems')])
 def test_what_other_programs_take_is_refused_with_what_to_do(hokku, args, says):
     r = hokku(*args, "hi")

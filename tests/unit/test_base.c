@@ -1,5 +1,6 @@
 #include "test.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json_text.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
@@ -171,6 +173,49 @@ static void untrusted_text_in_messages_is_one_short_printable_line(void **state)
     assert_string_equal(format_bytes(number, 999960), "1.0 MB");
 }
 
+static void numbers_have_the_fewest_digits_that_read_back_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        double v;
+        const char *want; // as Python's repr()
+    } cases[] = {
+        {0.1, "0.1"},
+        {1.10, "1.1"},
+        {1e-31, "1e-31"},
+        {100, "100.0"},
+        {-0.0, "-0.0"},
+        {1e16, "1e+16"},
+        {1e15, "1000000000000000.0"},
+        {0.0001, "0.0001"},
+        {0.00001, "1e-05"},
+        {1.0 / 3, "0.3333333333333333"},
+        {5e-324, "5e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {INFINITY, "inf"},
+        {-INFINITY, "-inf"},
+        {NAN, "nan"},
+        {9007199254740993.0, "9007199254740992.0"},
+        {0.1 + 0.2, "0.30000000000000004"},
+    };
+    char out[FORMAT_NUMBER];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(format_real(out, cases[i].v), cases[i].want);
+    static const char text[] =
+        "{\"a\":[],\"\\u001F\":{},\"c\":[0.1,1e-31,1,true,null,\"\\\"\"],\"d\":-1.5}";
+    json_t *j = json_loads(text, 0, NULL);
+    char *line = json_line(j, 0);
+    assert_string_equal(line, text);
+    free(line);
+    json_decref(j);
+    j = json_string("\xC3\xA9");
+    line = json_line(j, JSON_ENSURE_ASCII);
+    assert_string_equal(line, "\"\\u00E9\"");
+    free(line);
+    json_decref(j);
+    assert_null(json_line(NULL, 0));
+}
+
 // At every length around the ends of blocks.
 static void sha256_in_hardware_is_sha256(void **state)
 {
@@ -240,6 +285,7 @@ int main(void)
         cmocka_unit_test(sha256_matches_its_published_vectors),
         cmocka_unit_test(sha256_in_hardware_is_sha256),
         cmocka_unit_test(work_beside_leaves_time_and_signals_to_its_owner),
+        cmocka_unit_test(numbers_have_the_fewest_digits_that_read_back_the_same),
         cmocka_unit_test(untrusted_text_in_messages_is_one_short_printable_line),
     };
     return RUN_TESTS("base", tests);
