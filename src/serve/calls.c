@@ -1,7 +1,8 @@
 #include "serve/calls.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/json_scan.h"
 
 // ---- forms
 
@@ -117,69 +118,110 @@ bool calls_push(struct calls *c, const char *text, size_t n, struct buf *out)
 
 // ---- reading
 
-// {"name": ..., "arguments" or "parameters": {...}} as a call; call is taken. False: it is none.
-static bool add_call(json_t *calls, json_t *call)
+// {"name": ..., "arguments" or "parameters": {...}}, each once.
+struct call {
+    struct json_span name, arguments, parameters;
+};
+
+static bool is_key(struct json_span key, const char *name)
 {
-    json_t *name = json_object_get(call, "name"), *args = json_object_get(call, "arguments");
-    args = args ? args : json_object_get(call, "parameters");
-    const bool is_one = json_is_string(name) && json_is_object(args);
-    char *text = is_one ? json_dumps(args, JSON_COMPACT) : NULL;
-    const bool ok = text && json_array_append_new(calls, json_pack("{s:O, s:s}", "name", name,
-                                                                   "arguments", text)) == 0;
-    free(text);
-    json_decref(call);
-    return ok;
+    json_t *text = json_loadb(key.s, key.n, JSON_DECODE_ANY, NULL);
+    const bool is = json_is_string(text) && strcmp(json_string_value(text), name) == 0;
+    json_decref(text);
+    return is;
 }
 
-static json_t *load(const char *s, size_t n)
+static bool put_member(void *user, struct json_span key, struct json_span value)
 {
-    json_error_t why;
-    return json_loadb(s, n, JSON_REJECT_DUPLICATES, &why);
-}
-
-static bool read_list(json_t *calls, const char *s, size_t n)
-{
-    json_t *list = load(s, n);
-    bool ok = json_array_size(list) > 0;
-    for (size_t i = 0; ok && i < json_array_size(list); i++)
-        ok = add_call(calls, json_incref(json_array_get(list, i)));
-    json_decref(list);
-    return ok;
-}
-
-static bool read_named(const struct calls_form *f, json_t *calls, const char *s, size_t n)
-{
-    const char *mark = memmem(s, n, f->close, strlen(f->close));
-    if (!mark)
+    struct call *call = user;
+    struct json_span *to = is_key(key, "name")         ? &call->name
+                           : is_key(key, "arguments")  ? &call->arguments
+                           : is_key(key, "parameters") ? &call->parameters
+                                                       : NULL;
+    if (to && to->s)
         return false;
-    const char *args = mark + strlen(f->close),
-               *id = memmem(s, (size_t)(mark - s), CALL_ID, strlen(CALL_ID));
-    json_t *object = load(args, n - (size_t)(args - s));
-    return add_call(calls, json_pack("{s:s#, s:o}", "name", s, (int)((id ? id : mark) - s),
-                                     "arguments", object ? object : json_null()));
+    if (to)
+        *to = value;
+    return true;
 }
 
-// One mark after the other, with nothing but white space between.
-static bool read_marked(const struct calls_form *f, json_t *calls, const char *s, size_t n)
+// name is taken. The arguments are what the model wrote, to the letter. False: it is no call.
+static bool add(json_t *calls, json_t *name, struct json_span arguments)
 {
-    const size_t n_open = strlen(f->open), n_close = f->close ? strlen(f->close) : 0;
-    while (n > 0) {
-        if (n < n_open || memcmp(s, f->open, n_open) != 0)
+    json_t *text = arguments.n > 0 && *arguments.s == '{' && json_is_string(name)
+                       ? json_stringn(arguments.s, arguments.n)
+                       : NULL;
+    const bool ok = text && json_array_append_new(calls, json_pack("{s:O, s:O}", "name", name,
+                                                                   "arguments", text)) == 0;
+    json_decref(text);
+    json_decref(name);
+    return ok;
+}
+
+static bool add_call(json_t *calls, struct json_span text)
+{
+    struct call call = {0};
+    if (!json_scan_members(text, put_member, &call) || !call.name.s)
+        return false;
+    return add(calls, json_loadb(call.name.s, call.name.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL),
+               call.arguments.s ? call.arguments : call.parameters);
+}
+
+static bool read_one(json_t *calls, struct json_span *rest)
+{
+    struct json_span object;
+    return json_scan_value(rest, &object) && add_call(calls, object);
+}
+
+static bool read_list(json_t *calls, struct json_span *rest)
+{
+    struct json_span list, value;
+    if (!json_scan_value(rest, &list) || *list.s != '[')
+        return false;
+    do { // over "[" or ","; the last one leaves the "]"
+        list = (struct json_span){list.s + 1, list.n - 1};
+        if (!json_scan_value(&list, &value) || !add_call(calls, value))
             return false;
-        s += n_open;
-        n -= n_open;
+    } while (*list.s == ',');
+    return true;
+}
+
+static bool read_named(const struct calls_form *f, json_t *calls, struct json_span *rest)
+{
+    const char *s = rest->s, *mark = memmem(s, rest->n, f->close, strlen(f->close));
+    struct json_span args;
+    if (!mark || memmem(s, (size_t)(mark - s), f->open, strlen(f->open)))
+        return false;
+    const char *id = memmem(s, (size_t)(mark - s), CALL_ID, strlen(CALL_ID)),
+               *behind = mark + strlen(f->close);
+    *rest = (struct json_span){behind, rest->n - (size_t)(behind - s)};
+    return json_scan_value(rest, &args) &&
+           add(calls, json_stringn(s, (size_t)((id ? id : mark) - s)), args);
+}
+
+static bool take(struct json_span *rest, const char *mark)
+{
+    const size_t n = strlen(mark);
+    if (rest->n < n || memcmp(rest->s, mark, n) != 0)
+        return false;
+    *rest = (struct json_span){rest->s + n, rest->n - n};
+    while (rest->n > 0 && is_space(*rest->s))
+        *rest = (struct json_span){rest->s + 1, rest->n - 1};
+    return true;
+}
+
+// One mark after the other, with nothing but white space between. Where a call ends its JSON says:
+// a text in it may have a mark.
+static bool read_marked(const struct calls_form *f, json_t *calls, struct json_span rest)
+{
+    while (rest.n > 0) {
         const bool between = f->body == BODY_BETWEEN;
-        const char *next = memmem(s, n, between ? f->close : f->open, between ? n_close : n_open);
-        const size_t part = next ? (size_t)(next - s) : n;
-        if (!(between                 ? add_call(calls, load(s, part))
-              : f->body == BODY_NAMED ? read_named(f, calls, s, part)
-                                      : read_list(calls, s, part)))
+        if (!take(&rest, f->open) || !(between                 ? read_one(calls, &rest)
+                                       : f->body == BODY_NAMED ? read_named(f, calls, &rest)
+                                                               : read_list(calls, &rest)))
             return false;
-        const size_t used = part + (between && next ? n_close : 0);
-        s += used;
-        n -= used;
-        while (n > 0 && is_space(*s))
-            s++, n--;
+        if (between && rest.n > 0 && !take(&rest, f->close))
+            return false;
     }
     return true;
 }
@@ -194,12 +236,12 @@ json_t *calls_end(struct calls *c, struct buf *out)
         s++, n--;
     while (n > 0 && is_space(s[n - 1]))
         n--;
+    struct json_span rest = {s, n};
     if (ok && c->form->body == BODY_BARE) {
-        const size_t n_open = strlen(c->form->open);
-        const bool marked = n > n_open && memcmp(s, c->form->open, n_open) == 0;
-        ok = add_call(calls, load(s + (marked ? n_open : 0), n - (marked ? n_open : 0)));
+        take(&rest, c->form->open);
+        ok = read_one(calls, &rest) && rest.n == 0;
     } else if (ok) {
-        ok = read_marked(c->form, calls, s, n);
+        ok = read_marked(c->form, calls, rest);
     }
     if (ok && json_array_size(calls) > 0)
         return calls;

@@ -19,12 +19,23 @@ LIST = "{%- if tools %}{{ '[AVAILABLE_TOOLS]' + tools | tojson }}{% endif %}{#- 
 NAMED = LIST.replace("{#-", "{#- [ARGS]")
 BARE = "{%- if tools %}{{ '{\"name\": ..., \"parameters\": ...} ipython' + tools | tojson }}{% endif %}" + TURNS.replace("tool_call>", "x>")
 
-ULM, BONN = '{"place":"Ulm"}', '{"place":"Bonn"}'
+ULM, BONN = '{"place": "Ulm"}', '{"place":"Bonn"}'
+# Arguments that are JSON and that no double, no 64 bits and no other writer of JSON would give back as they stand.
+EXACT = {
+    "decimals": '{"a": 0.1, "b": 1.10,  "c": [1e-31, 1E5, -0, -0.0, 123456789.123456789]}',
+    "large numbers": '{"n": 123456789012345678901234567890, "m": [-9223372036854775809], "x": 1e999}',
+    "escapes": '{"t": "\\u0000 \\u00e9 \\/ \\ud83d\\ude00 \\\\ \\" é😀", "\\u006b": null}',
+    "space": '{ \n "a" :\t[ ] , "b":{ } }',
+    "a key twice": '{"a": 1, "a": 2}',
+    "marks": '{"t": "use </tool_call> to end, or <tool_call> or [TOOL_CALLS] or [ARGS] or [CALL_ID]", "u": "}"}',
+    "keys of calls": '{"name": "x", "arguments": {"name": []}, "parameters": 1}',
+}
 FORMS = {
     "between": (BETWEEN, ["Let", " me see. ", "<tool", "_call>\n{\"name\": \"wea", "ther\", \"arguments\": {\"place\": \"Ulm\"}}\n</tool_call>", "\n<tool_call>{\"name\":\"weather\",",
                           "\"arguments\": {\"place\":\"Bonn\"}}</tool_call>"], [], "Let me see.", [ULM, BONN]),
     "between, cut off": (BETWEEN, ["<tool_call>", '{"name": "weather", "arguments": {"place": "Ulm"}}'], [], None, [ULM]),
-    "list": (LIST, ["[TOOL_CALLS]", '[{"name": "weather", "arguments": ', '{"place": "Ulm"}}, {"name": "weather", "arguments": {"place": "Bonn"}}]'], ["[TOOL_CALLS]"], None, [ULM, BONN]),
+    "between, a name with escapes": (BETWEEN, ['<tool_call>{"arguments": {"place": "Ulm"}, "n\\u0061me": "we\\u0061ther", "more": [1]}</tool_call>'], [], None, [ULM]),
+    "list": (LIST, ["[TOOL_CALLS]", '[{"name": "weather", "arguments": ', '{"place": "Ulm"}}, {"name": "weather", "arguments": {"place":"Bonn"}}]'], ["[TOOL_CALLS]"], None, [ULM, BONN]),
     "list, as text": (LIST, ["Hm. [TOOL", "_CALLS]", '[{"name": "weather", "arguments": {"place": "Ulm"}}]'], [], "Hm.", [ULM]),
     "named": (NAMED, ["[TOOL_CALLS]", "wea", "ther", "[ARGS]", '{"place": "Ulm"}'], ["[TOOL_CALLS]", "[ARGS]"], None, [ULM]),
     "named, with an id": (NAMED, ["[TOOL_CALLS]", "weather", "[CALL_ID]", "abc", "[ARGS]", '{"place": "Ulm"}'], ["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"], None, [ULM]),
@@ -34,6 +45,10 @@ FORMS = {
     "text in braces": (BARE, ['{"x": 1', "} it is"], [], '{"x": 1} it is', None),
     "no JSON": (BETWEEN, ["Well <tool_call>{\"name\": ", "weather}</tool_call>"], [], 'Well <tool_call>{"name": weather}</tool_call>', None),
     "no name": (BETWEEN, ["<tool_call>{\"arguments\": {}}</tool_call>"], [], '<tool_call>{"arguments": {}}</tool_call>', None),
+    "a name twice": (BETWEEN, ['<tool_call>{"name": "weather", "name": "other", "arguments": {}}</tool_call>'], [], '<tool_call>{"name": "weather", "name": "other", "arguments": {}}</tool_call>', None),
+    "arguments that are none": (LIST, ['[TOOL_CALLS]', '[{"name": "weather", "arguments": [1]}]'], [], '[TOOL_CALLS][{"name": "weather", "arguments": [1]}]', None),
+    "an empty list": (LIST, ["[TOOL_CALLS]", "[]"], [], "[TOOL_CALLS][]", None),
+    "cut off in a text": (BETWEEN, ['<tool_call>{"name": "weather", "arguments": {"a": "</tool_call>'], [], '<tool_call>{"name": "weather", "arguments": {"a": "</tool_call>', None),
     "text behind": (BETWEEN, ['<tool_call>{"name": "weather", "arguments": {}}</tool_call> so'], [], '<tool_call>{"name": "weather", "arguments": {}}</tool_call> so', None),
 }
 
@@ -67,6 +82,24 @@ def test_calls_are_read_back_and_what_is_none_stays_text(parroting, form):
         for fields in ({}, {"tools": [TOOL], "tool_choice": "none"}, {"tools": []}):
             message = s.ask("/v1/chat/completions", {"messages": ASKED, "temperature": 0, **fields})[2]["choices"][0]["message"]
             assert "tool_calls" not in message and message["content"] == "".join(p for p in pieces if p not in control)
+
+
+@pytest.mark.parametrize("form", ["between", "list", "named", "bare"])
+@pytest.mark.parametrize("written", EXACT)
+def test_the_arguments_of_a_call_are_what_the_model_wrote_to_the_letter(parroting, written, form):
+    a = EXACT[written]
+    template, pieces, control = {
+        "between": (BETWEEN, ["<tool_call>\n", '{"name": "weather", "arguments": ' + a + "}", "\n</tool_call>"], []),
+        "list": (LIST, ["[TOOL_CALLS]", '[{"name": "weather", "arguments": ' + a + "}]"], ["[TOOL_CALLS]"]),
+        "named": (NAMED, ["[TOOL_CALLS]", "weather", "[ARGS]", a], ["[TOOL_CALLS]", "[ARGS]"]),
+        "bare": (BARE, ['{"name": "weather", "parameters": ' + a + "}"], []),
+    }[form]
+    with parroting(pieces, template, control) as s:
+        message = s.ask("/v1/chat/completions", {"messages": ASKED, "tools": [TOOL], "temperature": 0})[2]["choices"][0]["message"]
+        assert [c["function"] for c in message.get("tool_calls", [])] == [{"name": "weather", "arguments": a}], message
+        # What came goes back, as a client's conversation does.
+        status, _, answer = s.ask("/apply-template", {"messages": [*ASKED, message, {"role": "tool", "tool_call_id": "x", "content": "rain"}], "tools": [TOOL]})
+        assert status == (400 if written == "large numbers" else 200), answer
 
 
 def test_tools_calls_and_results_are_rendered_by_the_template_and_are_never_markup(parroting):

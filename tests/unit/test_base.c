@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json_scan.h"
 #include "base/json_text.h"
 #include "base/rng.h"
 #include "base/sha256.h"
@@ -216,6 +217,85 @@ static void numbers_have_the_fewest_digits_that_read_back_the_same(void **state)
     assert_null(json_line(NULL, 0));
 }
 
+static bool put_value(void *user, struct json_span key, struct json_span value)
+{
+    struct buf *out = user;
+    return buf_printf(out, "%.*s=%.*s;", (int)key.n, key.s, (int)value.n, value.s);
+}
+
+static void json_is_found_as_it_was_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *value, *rest; // value NULL: none
+    } cases[] = {
+        {" 1 2", "1", "2"},
+        {"-0.5e+10,", "-0.5e+10", ","},
+        {"{\"a\" : [ 1, {} , [] ], \"b\":null} \n", "{\"a\" : [ 1, {} , [] ], \"b\":null}", ""},
+        {"\"\\u00eF\\\\\\\"}\"x", "\"\\u00eF\\\\\\\"}\"", "x"},
+        {"123456789012345678901234567890", "123456789012345678901234567890", ""},
+        {"01", "0", "1"},
+        {"true false", "true", "false"},
+        {"", NULL, ""},
+        {"  ", NULL, ""},
+        {"-", NULL, ""},
+        {"1.", NULL, ""},
+        {".5", NULL, ""},
+        {"+1", NULL, ""},
+        {"1e", NULL, ""},
+        {"tru", NULL, ""},
+        {"NaN", NULL, ""},
+        {"[1", NULL, ""},
+        {"[1,]", NULL, ""},
+        {"[,1]", NULL, ""},
+        {"{\"a\"}", NULL, ""},
+        {"{\"a\":}", NULL, ""},
+        {"{a:1}", NULL, ""},
+        {"{1:1}", NULL, ""},
+        {"{\"a\":1,}", NULL, ""},
+        {"\"\\x\"", NULL, ""},
+        {"\"\\u12g4\"", NULL, ""},
+        {"\"\n\"", NULL, ""},
+        {"\"\xC3\"", NULL, ""},
+        {"\"a", NULL, ""},
+        {"\"\\", NULL, ""},
+        {"[1}", NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        // A copy without a NUL behind it: what reads too far is found by the sanitizers.
+        const size_t n = strlen(cases[i].text);
+        char *text = malloc(n + !n);
+        memcpy(text, cases[i].text, n);
+        struct json_span rest = {text, n}, value = {0};
+        assert_int_equal(json_scan_value(&rest, &value), cases[i].value != NULL);
+        if (cases[i].value) {
+            assert_int_equal(value.n, strlen(cases[i].value));
+            assert_memory_equal(value.s, cases[i].value, value.n);
+            assert_int_equal(rest.n, strlen(cases[i].rest));
+            assert_memory_equal(rest.s, cases[i].rest, rest.n);
+        } else {
+            assert_true(rest.s == text && rest.n == n && !value.s);
+        }
+        free(text);
+    }
+    static const char object[] = "{ \"a\" : 1.10, \"a\":{\"b\":[2 ,3]} }";
+    struct buf out = {0};
+    assert_true(json_scan_members((struct json_span){object, strlen(object)}, put_value, &out));
+    assert_string_equal(buf_str(&out), "\"a\"=1.10;\"a\"={\"b\":[2 ,3]};");
+    buf_clear(&out);
+    assert_true(json_scan_members((struct json_span){"{ }", 3}, put_value, &out));
+    assert_false(json_scan_members((struct json_span){"[1]", 3}, put_value, &out));
+    assert_int_equal(out.len, 0);
+    buf_release(&out);
+    char deep[4000];
+    memset(deep, '[', 2000);
+    memset(deep + 2000, ']', 2000);
+    struct json_span rest = {deep, sizeof deep}, value;
+    assert_false(json_scan_value(&rest, &value));
+    rest = (struct json_span){deep + 1100, 1800};
+    assert_true(json_scan_value(&rest, &value) && rest.n == 0);
+}
+
 // At every length around the ends of blocks.
 static void sha256_in_hardware_is_sha256(void **state)
 {
@@ -285,6 +365,7 @@ int main(void)
         cmocka_unit_test(sha256_matches_its_published_vectors),
         cmocka_unit_test(sha256_in_hardware_is_sha256),
         cmocka_unit_test(work_beside_leaves_time_and_signals_to_its_owner),
+        cmocka_unit_test(json_is_found_as_it_was_written),
         cmocka_unit_test(numbers_have_the_fewest_digits_that_read_back_the_same),
         cmocka_unit_test(untrusted_text_in_messages_is_one_short_printable_line),
     };
