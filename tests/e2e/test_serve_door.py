@@ -43,6 +43,23 @@ def test_a_head_has_the_room_that_the_manual_says(any_served, line, headers, sta
     c.close()
 
 
+@pytest.mark.parametrize("parameters", [b"?", b"?a=1", b"?" + b"a=1&" * 600, b"?" + b"a&" * 12000, b"?" + b"&" * 20000, b"?a?b=%00"])
+def test_parameters_are_not_read_however_many(any_served, parameters):  # noqa: F811
+    c = any_served.connect(20)
+    for path, status in ((b"/health", b"200"), (b"/nope", b"404"), (b"/health", b"200")):  # of one connection
+        c.sendall(b"GET " + path + parameters + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
+@pytest.mark.parametrize("n, status", [(400, b"200"), (600, b"431"), (4000, b"431")])
+def test_cookies_take_the_room_of_headers(any_served, n, status):  # noqa: F811
+    c = any_served.connect(20)
+    c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nCookie: " + b"a=1; " * n + b"\r\n\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
 @pytest.mark.parametrize("port", ["80999", "-1", "99999999999999999999"])
 def test_a_port_that_is_none_is_said_with_the_range(hokku, port):
     r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{port}")
