@@ -153,28 +153,48 @@ static bool is_loopback(const char *host, size_t n)
     return false;
 }
 
+// Whom a request is for, and what of it.
+struct target {
+    const char *path, *host;
+    size_t n_host;
+};
+
+// "http://localhost:8080/health", as to a proxy, is /health of the host in it, whatever the header
+// Host says (RFC 9112, 3.2.2).
+static struct target target_of(struct MHD_Connection *c, const char *url)
+{
+    static const char scheme[] = "http://";
+    const char *host = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Host");
+    if (strncasecmp(url, scheme, sizeof scheme - 1) != 0)
+        return (struct target){url, host, host ? strlen(host) : 0};
+    host = url + sizeof scheme - 1;
+    const size_t n = strcspn(host, "/");
+    return (struct target){host[n] ? host + n : "/", host, n};
+}
+
 // A page of some other site, open in this machine's browser, must not reach a server that asks for
 // no key: neither as itself (Origin), nor by a name that it has given this address (Host).
-static bool check_site(const struct http *h, struct MHD_Connection *c, struct refusal *r)
+static bool check_site(const struct http *h, struct MHD_Connection *c, const struct target *to,
+                       struct refusal *r)
 {
     const char *origin = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
-    const char *host = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Host");
+    const char *host = to->host;
     if (origin)
         return refuse(r, 403, NULL, "origin_refused",
                       "found the header Origin: %.100s, expected none: no web page is served",
                       origin);
     if (!h->p.check_host || !host)
         return true;
-    const char *colon = strrchr(host, ':'), *bracket = strrchr(host, ']');
-    const size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : strlen(host);
+    const char *colon = memrchr(host, ':', to->n_host), *bracket = memrchr(host, ']', to->n_host);
+    const size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : to->n_host;
     const char *mine = h->p.own_host;
     if (is_loopback(host, n) || (n == strlen(mine) && strncasecmp(host, mine, n) == 0))
         return true;
     if (is_loopback(mine, strlen(mine)))
         mine = "";
     return refuse(r, 403, NULL, "host_refused",
-                  "found the header Host: %.100s, expected localhost, 127.0.0.1 or [::1]%s%s", host,
-                  *mine ? ", or " : "", mine);
+                  "found the host \"%.*s\", expected localhost, 127.0.0.1 or [::1]%s%s",
+                  (int)(to->n_host < 100 ? to->n_host : 100), host, *mine ? ", or " : "", mine);
 }
 
 static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
@@ -210,15 +230,17 @@ static bool check_frame(struct MHD_Connection *c, const char *version, struct re
                   "found another Transfer-Encoding, expected chunked");
 }
 
-static bool check_head(struct call *call, struct MHD_Connection *c, const char *url,
+static bool check_head(struct call *call, struct MHD_Connection *c, const char *target,
                        const char *method)
 {
+    const struct target to = target_of(c, target);
+    const char *url = to.path;
     const struct http *h = call->h;
     struct refusal *r = &call->refusal;
     const char *length = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
     const char *key = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
     call->route = route_find(url, h->p.defaults->model);
-    if (!check_site(h, c, r))
+    if (!check_site(h, c, &to, r))
         return false;
     if ((!call->route || !call->route->open) && h->p.keys->n > 0 &&
         !api_keys_accept(h->p.keys, key))

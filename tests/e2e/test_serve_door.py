@@ -60,6 +60,19 @@ def test_cookies_take_the_room_of_headers(any_served, n, status):  # noqa: F811
     c.close()
 
 
+@pytest.mark.parametrize("target, host, status", [
+    (b"http://localhost/health", b"localhost", b"200"), (b"HTTP://127.0.0.1:1/health?x", b"localhost", b"200"), (b"http://[::1]:8080/v1/models", b"localhost", b"200"),
+    (b"http://localhost/health", b"evil.example", b"200"),  # (a proxy's; that of the target counts)
+    (b"http://evil.example/health", b"localhost", b"403"), (b"http://localhost.evil.example/health", b"localhost", b"403"), (b"http://localhost@evil.example/health", b"localhost", b"403"),
+    (b"http:///health", b"localhost", b"403"), (b"http://localhost", b"localhost", b"404"), (b"http://localhost/nope", b"localhost", b"404"),
+    (b"https://localhost/health", b"localhost", b"404"), (b"http:/health", b"localhost", b"404")])
+def test_a_request_as_to_a_proxy_is_one_of_the_host_in_it(served, target, host, status):  # noqa: F811
+    c = served.connect(20)
+    c.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
 @pytest.mark.parametrize("port", ["80999", "-1", "99999999999999999999"])
 def test_a_port_that_is_none_is_said_with_the_range(hokku, port):
     r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{port}")
