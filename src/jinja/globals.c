@@ -6,7 +6,10 @@
 
 #include "base/utf8.h"
 
-enum { MAX_RANGE = 100000 }; // as Jinja2's sandbox
+enum {
+    MAX_RANGE = 100000, // as Jinja2's sandbox
+    MAX_DATE_FORMAT = 254,
+};
 
 static struct val global_range(struct run *r, struct val self, const struct val *v,
                                const struct args *a)
@@ -83,23 +86,42 @@ static struct val global_raise(struct run *r, struct val self, const struct val 
     run_raise(r, text.s->p, text.s->n);
 }
 
+// The format for the C library, without what Python's naive datetime has of its own: %f is of a
+// clock of whole seconds, and %z and %Z of no zone. Returns its end.
+static char *put_pattern(char *to, const struct str *format)
+{
+    for (size_t i = 0; i < format->n; i++) {
+        const char of = format->p[i] == '%' && i + 1 < format->n ? format->p[i + 1] : '\0';
+        if (of == 'f') {
+            memcpy(to, "000000", 6);
+            to += 6;
+        } else if (of != 'z' && of != 'Z') {
+            *to++ = format->p[i];
+            if (of)
+                *to++ = of;
+        }
+        i += of != '\0';
+    }
+    return to;
+}
+
 static struct val global_strftime(struct run *r, struct val self, const struct val *v,
                                   const struct args *a)
 {
     (void)self;
     (void)a;
     struct str *format = args_str(r, &v[0], "format");
-    char pattern[256], text[1024];
-    if (format->n >= sizeof pattern - 1 || memchr(format->p, '\0', format->n))
-        run_fail(r, "the date format is longer than %zu bytes", sizeof pattern - 2);
+    char pattern[3 * MAX_DATE_FORMAT + 2], text[1024];
+    if (format->n > MAX_DATE_FORMAT || memchr(format->p, '\0', format->n))
+        run_fail(r, "the date format is longer than %d bytes", MAX_DATE_FORMAT);
     time_t now = (time_t)r->now;
     struct tm tm;
     run_step(r, 64); // strftime knows slow words
     if (!localtime_r(&now, &tm))
         run_fail(r, "the current time cannot be expressed as a date");
+    char *end = put_pattern(pattern, format);
     // A character behind it tells an empty result from one that does not fit.
-    memcpy(pattern, format->p, format->n);
-    memcpy(pattern + format->n, " ", 2);
+    memcpy(end, " ", 2);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     size_t n = strftime(text, sizeof text, pattern, &tm);
