@@ -421,6 +421,8 @@ static enum flow exec_capture(struct run *r, struct frame *f, const struct node 
     const struct node *filter = n->type == N_SET_BLOCK ? n->b : n->a;
     if (filter)
         text = eval_filter(r, inner, filter, text);
+    if (n->type == N_FILTER_BLOCK && text.kind != V_STR)
+        run_fail(r, "a filter block gives %s, expected str", val_type(text));
     if (n->type == N_SET_BLOCK) {
         check_namespaces(r, f, n->a);
         assign(r, f, n->a, text);

@@ -17,6 +17,20 @@ static struct val like(struct val v, struct val self)
     return v;
 }
 
+// Its pieces are as safe as the string that they are of.
+static struct val all_like(struct val pieces, struct val self)
+{
+    for (size_t i = 0; self.safe && i < pieces.l->n; i++)
+        pieces.l->v[i].safe = true;
+    return pieces;
+}
+
+// What comes into a safe string is escaped, as markupsafe does it.
+static struct val into(struct run *r, struct val v, struct val self)
+{
+    return self.safe && v.kind != V_MISSING ? pyformat_html(r, v) : v;
+}
+
 // ---- str: case, strip, split ----
 
 METHOD(str_upper)
@@ -64,19 +78,19 @@ METHOD(str_rstrip)
 METHOD(str_split)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), false);
+    return all_like(text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), false), self);
 }
 
 METHOD(str_rsplit)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), true);
+    return all_like(text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), true), self);
 }
 
 METHOD(str_splitlines)
 {
     UNUSED_ARGS;
-    return text_lines(r, self.s, args_bool(&v[0], false));
+    return all_like(text_lines(r, self.s, args_bool(&v[0], false)), self);
 }
 
 static struct val partition(struct run *r, struct str *s, const struct val *sep_val, bool right)
@@ -101,13 +115,13 @@ static struct val partition(struct run *r, struct str *s, const struct val *sep_
 METHOD(str_partition)
 {
     UNUSED_ARGS;
-    return partition(r, self.s, &v[0], false);
+    return all_like(partition(r, self.s, &v[0], false), self);
 }
 
 METHOD(str_rpartition)
 {
     UNUSED_ARGS;
-    return partition(r, self.s, &v[0], true);
+    return all_like(partition(r, self.s, &v[0], true), self);
 }
 
 METHOD(str_removeprefix)
@@ -116,7 +130,7 @@ METHOD(str_removeprefix)
     const struct str *p = args_str(r, &v[0], "prefix");
     run_step(r, p->n / 64);
     bool there = p->n <= self.s->n && memcmp(self.s->p, p->p, p->n) == 0;
-    return there ? str_sub(r, self.s, p->n, self.s->n) : self;
+    return there ? like(str_sub(r, self.s, p->n, self.s->n), self) : self;
 }
 
 METHOD(str_removesuffix)
@@ -126,7 +140,7 @@ METHOD(str_removesuffix)
     run_step(r, p->n / 64);
     size_t n = self.s->n;
     bool there = p->n && p->n <= n && memcmp(self.s->p + n - p->n, p->p, p->n) == 0;
-    return there ? str_sub(r, self.s, 0, n - p->n) : self;
+    return there ? like(str_sub(r, self.s, 0, n - p->n), self) : self;
 }
 
 // ---- str: search ----
@@ -259,7 +273,8 @@ METHOD(str_endswith)
 METHOD(str_replace)
 {
     UNUSED_ARGS;
-    return like(text_replace(r, self.s, args_str(r, &v[0], "old"), args_str(r, &v[1], "new"),
+    const struct val new = into(r, v[1], self);
+    return like(text_replace(r, self.s, args_str(r, &v[0], "old"), args_str(r, &new, "new"),
                              args_int(r, &v[2], -1, "count")),
                 self);
 }
@@ -267,38 +282,47 @@ METHOD(str_replace)
 METHOD(str_join)
 {
     UNUSED_ARGS;
-    return text_join(r, self.s, v[0], false);
+    if (!self.safe)
+        return text_join(r, self.s, v[0], false);
+    struct val items = val_list(r, 0), item;
+    struct iter storage, *it = iter_begin(r, v[0], &storage);
+    while (iter_next(r, it, &item))
+        list_push(r, items.l, into(r, item, self));
+    return like(text_join(r, self.s, items, false), self);
 }
 
 METHOD(str_format)
 {
     UNUSED_ARGS;
-    return like(pyformat_braces(r, self.s, a), self);
+    return like(pyformat_braces(r, self, a), self);
 }
 
 METHOD(str_center)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'c');
+    const struct val with = into(r, v[1], self);
+    return like(text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &with, 'c'), self);
 }
 
 METHOD(str_ljust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'l');
+    const struct val with = into(r, v[1], self);
+    return like(text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &with, 'l'), self);
 }
 
 METHOD(str_rjust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'r');
+    const struct val with = into(r, v[1], self);
+    return like(text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &with, 'r'), self);
 }
 
 METHOD(str_zfill)
 {
     UNUSED_ARGS;
     const struct val none = {.kind = V_MISSING};
-    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &none, 'z');
+    return like(text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &none, 'z'), self);
 }
 
 static bool all_chars(struct run *r, const struct str *s, bool letters, bool numerals, bool digits)

@@ -60,6 +60,16 @@ static size_t group_digits(const char *digits, size_t n_whole, char sep, size_t 
     return n + (size_t)sprintf(out + n, "%s", digits + n_whole);
 }
 
+// How many zeros stand before n_whole digits, in groups, so that they have width columns or one
+// more: a separator is not the first of them.
+static size_t zeros_before(size_t n_whole, int64_t width, size_t size, size_t most)
+{
+    size_t n = n_whole;
+    while ((int64_t)(n + (n - 1) / size) < width && n - n_whole < most)
+        n++;
+    return n - n_whole;
+}
+
 static void int_digits(uint64_t v, unsigned base, bool upper, char *out)
 {
     char reversed[72];
@@ -85,7 +95,12 @@ static void float_digits(struct run *r, double f, const struct spec *s, char typ
         if (type == '%')
             strcat(out, "%");
     } else if (type == 'r') { // str()
-        pytext_float(r, f, out);
+        size_t n = pytext_float(r, f, out);
+        char *e = strchr(out, 'e');
+        if (s->alt && e && !strchr(out, '.')) { // 1.e+16
+            memmove(e + 1, e, n + 1 - (size_t)(e - out));
+            *e = '.';
+        }
     } else if (type == '%') {
         snprintf(out, cap, s->alt ? "%#.*f%%" : "%.*f%%", (int)precision, f * 100);
     } else {
@@ -130,19 +145,15 @@ static void put_number(struct run *r, struct sb *out, struct val v, const struct
     size_t n = strlen(digits);
     const char *text = digits;
     if (s->group && n_whole) {
-        // Zero padding grows the number by whole groups: 0,001,234.
-        if (s->align == '=' && str_is(&s->fill, "0"))
-            while ((int64_t)(strlen(prefix) + n + (n_whole - 1) / size) < s->width &&
-                   n + 1 < sizeof digits) {
-                if (s->width - (int64_t)(strlen(prefix) + n + (n_whole - 1) / size) == 1 &&
-                    n_whole % size == 0)
-                    break;
-                run_step(r, 1 + n / 32);
-                memmove(digits + 1, digits, n + 1);
-                digits[0] = '0';
-                n++;
-                n_whole++;
-            }
+        // Zeros in front grow the number by whole groups: 0,001,234.
+        if (s->align == '=' && str_is(&s->fill, "0")) {
+            const int64_t room = s->width - (int64_t)(strlen(prefix) + n - n_whole);
+            const size_t most = sizeof digits - 1 - n, // (behind them zeros are but padding)
+                zeros = zeros_before(n_whole, room, size, most);
+            memmove(digits + zeros, digits, n + 1);
+            memset(digits, '0', zeros);
+            n_whole += zeros;
+        }
         n = group_digits(digits, n_whole, s->group, size, grouped);
         text = grouped;
     }
@@ -195,6 +206,7 @@ static struct val repr_ascii(struct run *r, struct val v, bool ascii)
 struct percent {
     struct run *r;
     const struct str *fmt;
+    bool safe; // what comes into it is escaped
     size_t at;
     struct val args;
     size_t next; // of a tuple; 1 when the single value is used up
@@ -281,6 +293,11 @@ static void percent_one(struct percent *p, struct sb *out)
     struct spec s = {.fill = blank, .precision = -1};
     struct val v = {.kind = V_MISSING};
     bool minus = false, zeros = false;
+    if (p->at < p->fmt->n && p->fmt->p[p->at] == '%') {
+        sb_sub(p->r, out, p->fmt, p->at, p->at + 1);
+        p->at++;
+        return;
+    }
     if (p->at < p->fmt->n && p->fmt->p[p->at] == '(')
         v = keyed_arg(p);
     for (; p->at < p->fmt->n && strchr("#0- +", p->fmt->p[p->at]) && p->fmt->p[p->at]; p->at++) {
@@ -307,10 +324,6 @@ static void percent_one(struct percent *p, struct sb *out)
     if (p->at >= p->fmt->n)
         run_fail(p->r, "incomplete format");
     char type = p->fmt->p[p->at++];
-    if (type == '%') {
-        sb_sub(p->r, out, p->fmt, p->at - 1, p->at);
-        return;
-    }
     if (v.kind == V_MISSING)
         v = next_arg(p);
     s.align = minus ? '<' : '>';
@@ -319,11 +332,12 @@ static void percent_one(struct percent *p, struct sb *out)
         s.fill = zero;
     }
     s.type = type;
-    if (type == 's')
-        put_padded(p->r, out, &s, "", cut(p->r, pytext_str(p->r, v).s, s.precision), '>', 0);
-    else if (type == 'r' || type == 'a')
-        put_padded(p->r, out, &s, "", cut(p->r, repr_ascii(p->r, v, type == 'a').s, s.precision),
-                   '>', 0);
+    if (type == 's' || type == 'r' || type == 'a') {
+        struct val text = type == 's' ? v : repr_ascii(p->r, v, type == 'a');
+        text = p->safe ? pyformat_html(p->r, text) : pytext_str(p->r, text);
+        put_padded(p->r, out, &s, "", cut(p->r, text.s, s.precision), '>', 0);
+    } else if (p->safe && strchr("coxX", type))
+        run_fail(p->r, "%%%c format of a safe string: an integer is required", type);
     else if (type == 'c')
         percent_char(p, out, v, &s);
     else if (type == 'd' || type == 'i' || type == 'u')
@@ -343,7 +357,7 @@ static void percent_one(struct percent *p, struct sb *out)
 struct val pyformat_percent(struct run *r, struct val fmt, struct val args)
 {
     struct sb out = {0};
-    struct percent p = {.r = r, .fmt = fmt.s, .args = args};
+    struct percent p = {.r = r, .fmt = fmt.s, .safe = fmt.safe, .args = args};
     while (p.at < fmt.s->n) {
         const char *next = memchr(fmt.s->p + p.at, '%', fmt.s->n - p.at);
         size_t end = next ? (size_t)(next - fmt.s->p) : fmt.s->n;
@@ -368,18 +382,42 @@ struct val pyformat_percent(struct run *r, struct val fmt, struct val args)
 struct braces {
     struct run *r;
     const struct args *a;
+    bool safe;    // what comes into it is escaped
     int64_t next; // automatic numbering; -1 when the template numbers itself
 };
 
 static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int depth);
 
-static struct spec parse_spec(struct run *r, struct str *s)
+// What Python refuses to have beside each other, in a specification without type for a value of
+// default_type.
+static void check_spec(struct run *r, const struct spec *f, char default_type)
 {
+    const char type = f->type ? f->type : default_type;
+    if (f->group && !strchr("deEfFgG%", type) && !(f->group == '_' && strchr("boxX", type)))
+        run_fail(r, "cannot specify '%c' with '%c'", f->group, type);
+    if (type == 's' && f->sign)
+        run_fail(r, "sign not allowed in string format specifier");
+    if (type == 's' && f->alt)
+        run_fail(r, "alternate form (#) not allowed in string format specifier");
+    if (type == 's' && f->align == '=')
+        run_fail(r, "'=' alignment not allowed in string format specifier");
+    if (strchr("bcdoxXn", type) && default_type == 'd' && f->precision >= 0)
+        run_fail(r, "precision not allowed in integer format specifier");
+    if (type == 'c' && (f->sign || f->alt))
+        run_fail(r, "%s not allowed with integer format specifier 'c'",
+                 f->sign ? "sign" : "alternate form (#)");
+}
+
+// default_type: of the value: s, d or g.
+static struct spec parse_spec(struct run *r, struct str *s, char default_type)
+{
+    bool has_fill = false;
     struct spec f = {.fill = blank, .precision = -1};
     size_t i = 0, n = s->n ? str_offset(r, s, 1) : 0;
     if (n < s->n && s->p[n] && strchr("<>^=", s->p[n])) {
         f.fill = *str_sub(r, s, 0, n).s;
         f.align = s->p[n];
+        has_fill = true;
         i = n + 1;
     } else if (s->n && s->p[0] && strchr("<>^=", s->p[0])) {
         f.align = s->p[i++];
@@ -390,9 +428,9 @@ static struct spec parse_spec(struct run *r, struct str *s)
         f.alt = true;
         i++;
     }
-    if (i < s->n && s->p[i] == '0' && !f.align) {
+    if (i < s->n && s->p[i] == '0' && !has_fill) {
         f.fill = zero;
-        f.align = '=';
+        f.align = f.align || default_type == 's' ? f.align : '=';
         i++;
     }
     for (; i < s->n && s->p[i] >= '0' && s->p[i] <= '9'; i++)
@@ -414,32 +452,44 @@ static struct spec parse_spec(struct run *r, struct str *s)
         f.type = s->p[i++];
     if (i != s->n)
         run_fail(r, "invalid format specifier '%.*s'", (int)(s->n < 60 ? s->n : 60), s->p);
+    check_spec(r, &f, default_type);
     return f;
 }
 
-static void put_formatted(struct run *r, struct sb *out, struct val v, struct str *spec_text)
+static void put_formatted(struct run *r, struct sb *out, struct val v, struct str *spec_text,
+                          bool safe)
 {
+    if (safe && v.kind == V_STR && v.safe) {
+        if (spec_text->n)
+            run_fail(r, "format specifier '%.*s' given, but a safe string takes none",
+                     (int)(spec_text->n < 60 ? spec_text->n : 60), spec_text->p);
+        sb_str(r, out, v.s);
+        return;
+    }
+    if (safe) {
+        struct sb plain = {0};
+        put_formatted(r, &plain, v, spec_text, false);
+        sb_str(r, out, pyformat_html(r, sb_val(r, &plain)).s);
+        return;
+    }
     if (!spec_text->n) {
         pytext_str_sb(r, out, v);
         return;
     }
-    struct spec s = parse_spec(r, spec_text);
     bool is_int = v.kind == V_INT || v.kind == V_BOOL;
+    struct spec s = parse_spec(r, spec_text, v.kind == V_STR ? 's' : is_int ? 'd' : 'g');
     if (v.kind == V_STR) {
         if (s.type && s.type != 's')
             run_fail(r, "unknown format code '%c' for object of type 'str'", s.type);
-        if (s.align == '=')
-            s.align = '<';
         put_padded(r, out, &s, "", cut(r, v.s, s.precision), '<', 0);
     } else if (is_int && (!s.type || strchr("bdnoxX", s.type))) {
-        if (s.precision >= 0)
-            run_fail(r, "precision not allowed in integer format specifier");
         if (v.kind == V_BOOL)
             v = val_with_origin(val_int(v.b), v.origin);
         put_number(r, out, v, &s, !s.type || s.type == 'n' ? 'd' : s.type, 0);
     } else if (is_int && s.type == 'c') {
         struct percent p = {.r = r};
-        s.align = s.align ? s.align : '<';
+        if (v.kind == V_BOOL)
+            v = val_with_origin(val_int(v.b), v.origin);
         percent_char(&p, out, v, &s);
     } else if ((is_int || v.kind == V_FLOAT) && (!s.type || strchr("eEfFgGn%", s.type))) {
         char type = s.type ? s.type : s.precision < 0 ? 'r' : 'g';
@@ -525,7 +575,7 @@ static void braces_field(struct braces *b, struct str *f, struct sb *out, int de
     struct sb spec = {0};
     if (end < f->n)
         braces_into(b, str_sub(b->r, f, end + 1, f->n).s, &spec, depth + 1);
-    put_formatted(b->r, out, v, sb_val(b->r, &spec).s);
+    put_formatted(b->r, out, v, sb_val(b->r, &spec).s, b->safe);
 }
 
 static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int depth)
@@ -562,11 +612,11 @@ static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int d
     }
 }
 
-struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a)
+struct val pyformat_braces(struct run *r, struct val fmt, const struct args *a)
 {
     struct sb out = {0};
-    struct braces b = {.r = r, .a = a};
-    braces_into(&b, fmt, &out, 0);
+    struct braces b = {.r = r, .a = a, .safe = fmt.safe};
+    braces_into(&b, fmt.s, &out, 0);
     return sb_val(r, &out);
 }
 

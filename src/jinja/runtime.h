@@ -165,7 +165,7 @@ struct val sort_by_first(struct run *r, struct val item, const void *how);
 
 // pyformat.c
 struct val pyformat_percent(struct run *r, struct val fmt, struct val args);
-struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a);
+struct val pyformat_braces(struct run *r, struct val fmt, const struct args *a);
 struct val pyformat_html(struct run *r, struct val v);
 
 // text.c: what string filters and string methods share.
