@@ -64,6 +64,16 @@ const char *format_real(char out[FORMAT_NUMBER], double v)
     return out;
 }
 
+double format_float(float f)
+{
+    char digits[FORMAT_NUMBER];
+    int behind = 0;
+    do
+        snprintf(digits, sizeof digits, "%.*e", behind, (double)f);
+    while (strtof(digits, NULL) != f && ++behind < 9);
+    return isfinite(f) ? strtod(digits, NULL) : (double)f;
+}
+
 const char *format_range(char out[FORMAT_TEXT], double least, double most)
 {
     if (most >= INT32_MAX)

@@ -20,6 +20,9 @@ int format_digits(char out[FORMAT_NUMBER], double v);
 // "-inf". Returns out.
 const char *format_real(char out[FORMAT_NUMBER], double v);
 
+// The number of the fewest digits that reads back as f: 0.1, where (double)f is 0.10000000149...
+double format_float(float f);
+
 // What a number may be, for messages: "a number from 0 to 1", "a whole number of at least 0" where
 // the largest is that of its type. Returns out.
 const char *format_range(char out[FORMAT_TEXT], double least, double most);

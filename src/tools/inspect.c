@@ -151,6 +151,7 @@ static void text_array(struct buf *out, const struct gguf_array *a)
 
 static void text_value(struct buf *out, const struct gguf_kv *kv)
 {
+    char number[FORMAT_NUMBER];
     switch (kv->type) {
     case GGUF_STRING:
         put_text(out, kv->v.s, 100);
@@ -165,7 +166,7 @@ static void text_value(struct buf *out, const struct gguf_kv *kv)
         buf_printf(out, "%.7g", kv->v.f);
         break;
     case GGUF_FLOAT64:
-        buf_printf(out, "%.17g", kv->v.f);
+        buf_puts(out, format_real(number, kv->v.f));
         break;
     case GGUF_INT8:
     case GGUF_INT16:
@@ -310,25 +311,29 @@ static bool text_report(struct buf *out, const struct inspected *x, const struct
 
 // --- JSON ---
 
-// Bytes that are no UTF-8 or not printable are escaped as in messages, for JSON cannot carry all of
-// them. Steals nothing; NULL when out of memory.
-static json_t *json_shown(struct gguf_str s)
+// Escaped as in messages. NULL when out of memory.
+static json_t *json_escaped(struct gguf_str s)
 {
-    json_t *j = s.len <= MAX_JSON_STRING ? json_stringn(s.data, s.len) : NULL;
-    if (j)
-        return j;
     size_t cap = s.len < MAX_JSON_STRING ? 4 * s.len + 8 : MAX_JSON_STRING;
     char *shown = malloc(cap);
     if (!shown)
         return NULL;
-    j = json_string(format_text(shown, cap, s.data, s.len));
+    json_t *j = json_string(format_text(shown, cap, s.data, s.len));
     free(shown);
     return j;
 }
 
-// JSON numbers hold neither infinity nor NaN.
-static json_t *json_float(double v)
+// What is no UTF-8 is escaped: JSON has no bytes. Steals nothing; NULL when out of memory.
+static json_t *json_shown(struct gguf_str s)
 {
+    json_t *j = s.len <= MAX_JSON_STRING ? json_stringn(s.data, s.len) : NULL;
+    return j ? j : json_escaped(s);
+}
+
+// JSON numbers hold neither infinity nor NaN.
+static json_t *json_float(double v, enum gguf_value_type type)
+{
+    v = type == GGUF_FLOAT32 ? format_float((float)v) : v;
     return isfinite(v) ? json_real(v) : json_string(isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
 }
 
@@ -342,7 +347,7 @@ static json_t *json_array_value(const struct gguf_array *a)
         if (a->type == GGUF_STRING)
             j = gguf_array_next_str(a, &cursor, &s) ? json_shown(s) : json_null();
         else if (is_float(a->type))
-            j = json_float(gguf_array_f64(a, i));
+            j = json_float(gguf_array_f64(a, i), a->type);
         else if (a->type == GGUF_BOOL)
             j = json_boolean(gguf_array_i64(a, i));
         else if (a->type == GGUF_UINT64)
@@ -366,7 +371,7 @@ static json_t *json_value(const struct gguf_kv *kv)
         return json_boolean(kv->v.u);
     case GGUF_FLOAT32:
     case GGUF_FLOAT64:
-        return json_float(kv->v.f);
+        return json_float(kv->v.f, kv->type);
     case GGUF_INT8:
     case GGUF_INT16:
     case GGUF_INT32:
@@ -382,9 +387,11 @@ static json_t *json_metadata(const struct gguf *g)
     json_t *o = json_object();
     for (size_t i = 0; i < gguf_n_kv(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
-        char key[256];
-        json_object_set_new(o, format_text(key, sizeof key, kv->key.data, kv->key.len),
-                            json_value(kv));
+        // jansson has no NUL in a key
+        const bool nul = memchr(kv->key.data, '\0', kv->key.len) != NULL;
+        json_t *key = nul ? json_escaped(kv->key) : json_shown(kv->key);
+        json_object_set_new(o, json_string_value(key), json_value(kv));
+        json_decref(key);
     }
     return o;
 }
@@ -477,9 +484,9 @@ static json_t *json_verdict(const struct inspected *x, uint32_t devices, struct 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(o, numbers[i].name, json_u64(numbers[i].v));
     json_object_set_new(o, "layer_kinds", inspect_layers_json(m));
-    json_object_set_new(o, "rope_theta", json_float(rope->theta));
+    json_object_set_new(o, "rope_theta", json_float(rope->theta, GGUF_FLOAT32));
     json_object_set_new(o, "rope_scaling", json_string(rope_scaling_name(rope->scaling)));
-    json_object_set_new(o, "rope_factor", json_float(rope->factor));
+    json_object_set_new(o, "rope_factor", json_float(rope->factor, GGUF_FLOAT32));
     json_object_set_new(o, "rope_frequency_factors", json_boolean(rope->factors));
     json_object_set_new(o, "tied_head", json_boolean(m->tied));
     json_object_set_new(o, "chat_template", json_boolean(m->chat_template.data));
@@ -506,7 +513,7 @@ static bool json_report(struct buf *out, const struct inspected *x, uint32_t dev
                   (int)gguf_version(g), "alignment", (int)gguf_alignment(g), "metadata",
                   json_metadata(g), "tensors", json_tensors(g), "totals", json_totals(g),
                   "tokenizer", json_tokenizer(x), "hokku", json_verdict(x, devices, err));
-    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
+    char *text = root ? json_line(root, 0) : NULL;
     bool ok = text && buf_puts(out, text) && buf_putc(out, '\n');
     free(text);
     json_decref(root);

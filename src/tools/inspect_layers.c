@@ -204,9 +204,9 @@ static json_t *rope_json(const struct rope *r)
     if (r->layout == ROPE_NONE)
         return json_null();
     return json_pack("{s:i, s:f, s:s, s:f, s:b, s:b}", "dim", (int)r->n_dim, "theta",
-                     (double)r->theta, "scaling", scaling_name(r->scaling), "factor",
-                     (double)r->factor, "frequency_factors", r->factors != NULL, "long_factors",
-                     r->long_factors != NULL);
+                     format_float(r->theta), "scaling", scaling_name(r->scaling), "factor",
+                     format_float(r->factor), "frequency_factors", r->factors != NULL,
+                     "long_factors", r->long_factors != NULL);
 }
 
 static json_t *experts_json(const struct layer *l)

@@ -171,6 +171,20 @@ def test_numbers_of_64_bits_are_whole(tmp_path):
     assert [metadata[f"of.{i}"] for i in range(4)] == [n if n < 2**63 else str(n) for n in numbers]
 
 
+def test_json_has_numbers_and_keys_as_they_are(tmp_path):
+    f64, f32 = [0.1, 1 / 3, 1e-300, 123456789.123456789, 5e-324, 1.0], [0.1, 1 / 3, 3.4e38, 10000.0]
+    keys = ["k\x1b[31m\x7f", "é\u200b", "\t\"\\", "k" * 300, "k" * 300 + "l", "n\0ul"]
+    head, _ = make_gguf.header([("f64", make_gguf.Typed("array", ("f64", f64))), ("one", make_gguf.Typed("f64", 0.1)),
+                                ("f32", make_gguf.Typed("array", ("f32", f32)))] + [(k, make_gguf.Typed("u8", i)) for i, k in enumerate(keys)], [], 32, 3)
+    (tmp_path / "m.gguf").write_bytes(head)
+    done = inspect(tmp_path / "m.gguf", "--json")
+    metadata = json.loads(done.stdout)["metadata"]
+    assert metadata["f64"]["first"] == f64[:len(metadata["f64"]["first"])] and metadata["one"] == 0.1
+    assert b'"first":[0.1,0.33333334,3.4e+38,10000.0]' in done.stdout, done.stdout
+    assert [metadata[k.replace("\0", "\\x00")] for k in keys] == list(range(len(keys)))
+    assert b"\x1b" not in done.stdout
+
+
 def test_unsupported_architecture_is_named_with_those_that_work(tmp_path):
     foreign(tmp_path / "m.gguf", "mamba")
     report = inspected(tmp_path / "m.gguf")

@@ -202,6 +202,9 @@ static void numbers_have_the_fewest_digits_that_read_back_the_same(void **state)
     char out[FORMAT_NUMBER];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(format_real(out, cases[i].v), cases[i].want);
+    assert_true(format_float(0.1f) == 0.1 && format_float(-1.0f / 3) == -0.33333334 &&
+                format_float(3.4e38f) == 3.4e38 && format_float(INFINITY) == INFINITY &&
+                isnan(format_float(NAN)) && format_float(1e-45f) == 1e-45);
     static const char text[] =
         "{\"a\":[],\"\\u001F\":{},\"c\":[0.1,1e-31,1,true,null,\"\\\"\"],\"d\":-1.5}";
     json_t *j = json_loads(text, 0, NULL);
