@@ -1,6 +1,5 @@
 #include "tools/sessions.h"
 
-#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,8 @@
 #include "base/json_text.h"
 #include "base/out.h"
 #include "base/place.h"
+#include "base/unicode.h"
+#include "base/utf8.h"
 #include "dialog/session_file.h"
 #include "dialog/session_store.h"
 
@@ -107,29 +108,51 @@ static bool export(const struct options *o, const char *name, const char *to, st
     return ok;
 }
 
-// Case does not matter in ASCII.
-static const char *find(const struct buf *text, const char *what)
+// The next character of a text, as all that are the same but for their case: lower case of its
+// upper case, where these are single characters. A byte that begins none is itself.
+static uint32_t next_folded(const char *s, size_t n, size_t *used)
 {
-    size_t k = strlen(what);
-    for (size_t i = 0; i + k <= text->len; i++) {
-        size_t j = 0;
-        while (j < k &&
-               tolower((unsigned char)text->data[i + j]) == tolower((unsigned char)what[j]))
-            j++;
-        if (j == k)
+    uint32_t cp, to[3];
+    *used = utf8_decode(s, n, &cp);
+    if (*used == 0) {
+        *used = 1;
+        return 0x110000 + (unsigned char)*s;
+    }
+    cp = uni_case(cp, 'u', to) == 1 ? to[0] : cp;
+    return uni_case(cp, 'l', to) == 1 ? to[0] : cp;
+}
+
+// Whether s begins with what, whatever the case: then its bytes there, else 0.
+static size_t begins_with(const char *s, size_t n, const char *what, size_t n_what)
+{
+    size_t i = 0, a, b;
+    for (size_t k = 0; k < n_what; i += a, k += b)
+        if (i == n || next_folded(s + i, n - i, &a) != next_folded(what + k, n_what - k, &b))
+            return 0;
+    return i;
+}
+
+// n_found: the bytes of what is found.
+static const char *find(const struct buf *text, const char *what, size_t *n_found)
+{
+    const size_t n_what = strlen(what);
+    for (size_t i = 0, used; i < text->len; i += used) {
+        *n_found = begins_with(text->data + i, text->len - i, what, n_what);
+        if (*n_found > 0)
             return text->data + i;
+        next_folded(text->data + i, text->len - i, &used);
     }
     return NULL;
 }
 
 // "NAME turn 3 you: ... the line around it ...", or an object in list, if that is not NULL.
 static bool put_match(const char *name, size_t turn, const struct message *m, const char *at,
-                      size_t n_what, json_t *list, struct buf *out)
+                      size_t n_at, json_t *list, struct buf *out)
 {
     enum { AROUND = 60 };
     static const char *const who[] = {"system", "you", "answer"};
     static const char *const role[] = {"system", "user", "assistant"};
-    const char *begin = at, *end = at + n_what, *last = m->text.data + m->text.len;
+    const char *begin = at, *end = at + n_at, *last = m->text.data + m->text.len;
     while (begin > m->text.data && begin[-1] != '\n' && at - begin < AROUND)
         begin--;
     while (begin < at && ((unsigned char)*begin & 0xC0) == 0x80)
@@ -165,10 +188,11 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
                     session_file_text(path.data, &c, NULL);
         for (size_t k = 0; good && k < c.n_messages; k++) {
             const struct message *m = &c.messages[k];
-            const char *at = find(&m->text, what);
+            size_t n_at;
+            const char *at = find(&m->text, what, &n_at);
             turn += m->role == ROLE_USER;
             if (at)
-                ok &= put_match(names[i], turn, m, at, strlen(what), found, out);
+                ok &= put_match(names[i], turn, m, at, n_at, found, out);
             n_found += at != NULL;
         }
         conversation_release(&c);

@@ -342,6 +342,15 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     assert r.returncode == 1 and b"there is no session a" in r.stderr
 
 
+@pytest.mark.parametrize("text,what,found", [
+    ("Grüße aus KÖLN", "gRÜSSE", False), ("Grüße aus KÖLN", "grüße AUS köln", True), ("Ωmega ΣΊΣΥΦΟς", "ωMEGA σίσυφος", True), ("привет", "ПРИВЕТ", True),
+    ("ſtraße K", "STRAßE k", True), ("𐐀", "𐐨", True), ("ok Ünïcödé", "ünïCÖDÉ", True), ("a e\u0301", "É", False), ("xqxqxqz9", "XqZ9", True), ("日本語", "本", True), ("日本語", "木", False)])
+def test_sessions_are_searched_whatever_the_case_of_letters(hokku, tiny, text, what, found):
+    ask(hokku, tiny, "b", text)
+    r = hokku("sessions", "search", what)
+    assert (r.returncode, r.stdout) == ((0, f"b turn 1 you: {text}\n".encode()) if found else (1, b"")), r
+
+
 @pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 argument, expected NAME NEW"),
                                        (["rm"], b"expected NAME, one or more"), (["search", ""], b"found an empty TEXT")])
 def test_a_wrong_use_of_sessions_says_what_is_expected(hokku, args, says):
