@@ -4,20 +4,31 @@
 
 #include "base/utf8.h"
 
-// Format characters that reorder, hide or break what a reader sees. Joiners (U+200C, U+200D) and
-// variation selectors stay: scripts and emoji need them.
+// Characters that reorder, hide or break what a reader sees, and those that show nothing, in which
+// a text can hide another. What scripts and emoji need stays: joiners (U+034F, U+200C, U+200D),
+// Mongolian variation selectors, and VS15 and VS16 (U+FE0E, U+FE0F). Other variation selectors are
+// 254 values that nobody sees, a byte each; few terminals have the letters that they choose.
 static const struct {
     uint32_t first, last;
 } invisible[] = {
+    {0x00AD, 0x00AD},   // soft hyphen
     {0x061C, 0x061C},   // Arabic letter mark
+    {0x115F, 0x1160},   // Hangul fillers
+    {0x17B4, 0x17B5},   // Khmer inherent vowels
     {0x180E, 0x180E},   // Mongolian vowel separator
     {0x200B, 0x200B},   // zero width space
     {0x200E, 0x200F},   // left-to-right and right-to-left marks
     {0x2028, 0x202E},   // line and paragraph separators, embeddings and overrides
     {0x2060, 0x206F},   // word joiner, invisible operators, isolates, deprecated shaping controls
+    {0x3164, 0x3164},   // Hangul filler
+    {0xFE00, 0xFE0D},   // variation selectors 1 to 14
     {0xFEFF, 0xFEFF},   // byte order mark
-    {0xFFF9, 0xFFFB},   // interlinear annotations
-    {0xE0000, 0xE007F}, // tags
+    {0xFFA0, 0xFFA0},   // halfwidth Hangul filler
+    {0xFFF0, 0xFFFB},   // interlinear annotations, and what is reserved for their like
+    {0x13430, 0x1343F}, // joiners and segments of hieroglyphs
+    {0x1BCA0, 0x1BCA3}, // steps of shorthand
+    {0x1D173, 0x1D17A}, // beams, ties and slurs of music
+    {0xE0000, 0xE0FFF}, // tags, variation selectors 17 to 256, and what is reserved for their like
 };
 
 static bool is_invisible(uint32_t cp)

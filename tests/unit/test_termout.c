@@ -231,6 +231,40 @@ static void plain_is_what_no_filter_changes(void **state)
         assert_false(termsafe_all_plain(not_plain[i], strlen(not_plain[i])));
 }
 
+// What Unicode has no shape for becomes visible, but for what scripts and emoji need.
+static void what_shows_nothing_is_shown(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t first, last;
+    } shown[] = {{0xAD, 0xAD},       {0x61C, 0x61C},     {0x115F, 0x1160},   {0x17B4, 0x17B5},
+                 {0x180E, 0x180E},   {0x200B, 0x200B},   {0x200E, 0x200F},   {0x2028, 0x202E},
+                 {0x2060, 0x206F},   {0x3164, 0x3164},   {0xFE00, 0xFE0D},   {0xFEFF, 0xFEFF},
+                 {0xFFA0, 0xFFA0},   {0xFFF9, 0xFFFB},   {0x13430, 0x13438}, {0x1BCA0, 0x1BCA3},
+                 {0x1D173, 0x1D17A}, {0xE0001, 0xE0001}, {0xE0020, 0xE007F}, {0xE0100, 0xE01EF}};
+    static const uint32_t stay[] = {0x20,   0xA0,   0x34F,  0x301,  0x180B, 0x180D,  0x180F,
+                                    0x200C, 0x200D, 0xFE0E, 0xFE0F, 0x600,  0x1F600, 0x3000,
+                                    0xAC,   0xAE,   0x115E, 0x1161, 0xFE10, 0xDFFFF, 0xE1000};
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        for (uint32_t cp = shown[i].first; cp <= shown[i].last; cp++) {
+            char s[5] = "", want[16];
+            struct buf b = {0};
+            utf8_encode(cp, s);
+            assert_false(termsafe_plain(cp));
+            termsafe_text(s, strlen(s), false, &b);
+            snprintf(want, sizeof want, "<U+%04X>", (unsigned)cp);
+            assert_string_equal(buf_str(&b), want);
+            buf_release(&b);
+        }
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        assert_true(termsafe_plain(stay[i]));
+    // A family, a heart, and a flag are whole.
+    static const char emoji[] =
+        "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9\xe2\x9d\xa4\xef\xb8\x8f"
+        "\xf0\x9f\x87\xaf\xf0\x9f\x87\xb5";
+    assert_true(termsafe_all_plain(emoji, strlen(emoji)));
+}
+
 static void what_fits_is_measured_in_columns(void **state)
 {
     (void)state;
@@ -270,6 +304,7 @@ int main(void)
         cmocka_unit_test(json_stays_the_same_json),
         cmocka_unit_test(only_our_own_sequences_are_paint),
         cmocka_unit_test(plain_is_what_no_filter_changes),
+        cmocka_unit_test(what_shows_nothing_is_shown),
         cmocka_unit_test(what_fits_is_measured_in_columns),
         cmocka_unit_test(cut_sequences_are_completed_and_broken_ones_shown),
     };
