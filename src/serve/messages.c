@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dialog/content.h"
+
 // What a message may have, by its role.
 enum { SYSTEM = 1, USER = 2, ASSISTANT = 4, TOOL = 8, ALL = 15 };
 static const struct {
@@ -46,15 +48,7 @@ static unsigned role_of(const json_t *message)
 
 bool message_content(const json_t *message, struct buf *out)
 {
-    const json_t *v = json_object_get(message, "content");
-    if (json_is_string(v))
-        return buf_append(out, json_string_value(v), json_string_length(v));
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        const json_t *text = json_object_get(json_array_get(v, i), "text");
-        if (!buf_append(out, json_string_value(text), json_string_length(text)))
-            return false;
-    }
-    return true;
+    return content_text(json_object_get(message, "content"), out);
 }
 
 static const json_t *arguments_of(const json_t *call)
@@ -81,17 +75,8 @@ static json_t *load_arguments(const json_t *call)
 
 static bool check_content(const char *param, const json_t *v, struct refusal *r)
 {
-    if (json_is_string(v))
-        return true;
-    if (!json_is_array(v) || json_array_size(v) == 0)
-        return refuse_value(r, param, v, "a text, or an array of parts");
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        const json_t *part = json_array_get(v, i);
-        if (!text_is(json_object_get(part, "type"), "text") ||
-            !json_is_string(json_object_get(part, "text")) || json_object_size(part) != 2)
-            return refuse_value(r, param, part, "a part {\"type\": \"text\", \"text\": ...}");
-    }
-    return true;
+    const char *expected;
+    return content_check(v, &v, &expected) || refuse_value(r, param, v, expected);
 }
 
 static bool check_calls(const char *param, const json_t *v, struct refusal *r)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "dialog/content.h"
 #include "engine/settings.h"
 
 static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
@@ -24,14 +25,33 @@ static bool read_prompt(struct request *r, const json_t *v, struct error *err)
     return true;
 }
 
-static bool read_message(const json_t *v, bool first, struct error *err)
+// A message with parts becomes one with their text.
+static bool read_content(json_t *message, struct error *err)
+{
+    const json_t *found;
+    const char *expected;
+    struct buf text = {0};
+    json_t *v = json_object_get(message, "content");
+    if (!content_check(v, &found, &expected))
+        return wrong("content", found, expected, err);
+    if (json_is_string(v))
+        return true;
+    const bool ok =
+        (content_text(v, &text) &&
+         json_object_set_new(message, "content", json_stringn(buf_str(&text), text.len)) == 0) ||
+        error_oom(err, "a message", text.len);
+    buf_release(&text);
+    return ok;
+}
+
+static bool read_message(json_t *v, bool first, struct error *err)
 {
     const char *key;
     json_t *field;
     const char *role = json_string_value(json_object_get(v, "role"));
     if (!json_is_object(v))
         return wrong("messages", v, "objects with \"role\" and \"content\"", err);
-    json_object_foreach((json_t *)v, key, field) if (
+    json_object_foreach(v, key, field) if (
         strcmp(key, "role") != 0 &&
         strcmp(key, "content") !=
             0) return error_set(err, ERR_USAGE,
@@ -41,9 +61,7 @@ static bool read_message(const json_t *v, bool first, struct error *err)
                   (strcmp(role, "system") != 0 || !first)))
         return wrong("role", json_object_get(v, "role"),
                      "\"user\", \"assistant\" or, first of all, \"system\"", err);
-    if (!json_is_string(json_object_get(v, "content")))
-        return wrong("content", json_object_get(v, "content"), "a text", err);
-    return true;
+    return read_content(v, err);
 }
 
 static bool read_messages(struct request *r, const json_t *v, struct error *err)

@@ -347,6 +347,13 @@ def test_a_temperature_that_no_option_takes_no_line_takes(hokku, temp, expected)
     assert r.returncode == 1 and f'"temperature": found {"1e+300" if temp == "1e300" else temp}, expected {expected}\n'.encode() in r.stderr, r
 
 
+def test_a_message_may_have_parts_whose_text_it_is(hokku):
+    parts = [{"type": "text", "text": t} for t in ("Hi,", " I am ", "Ann")]
+    lines = [json.dumps({"messages": [{"role": "user", "content": c}]}) for c in ("Hi, I am Ann", parts, [{"type": "text", "text": "Hi, I am Ann"}])]
+    got = objects(hokku(*SAMPLED, "--lines", "--json", input="\n".join(lines)))
+    assert got[0]["tokens"] == got[1]["tokens"] == got[2]["tokens"] and len({g["prompt_tokens"] for g in got}) == 1
+
+
 def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
     messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Hi, I am Ann"},
                 {"role": "assistant", "content": " Hello <|im_end|> Ann.\n"}, {"role": "user", "content": "What is my name?"}]
@@ -370,7 +377,10 @@ def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
     (request("x", max_tokens=1, n_predict=1), "expected one of them"),
     (json.dumps({"messages": []}), "an array of one message or more"),
     (json.dumps({"messages": [{"role": "tool", "content": "x"}]}), 'message 1: "role": found "tool", expected "user"'),
-    (json.dumps({"messages": [{"role": "user", "content": ["x"]}]}), 'message 1: "content": found ["x"], expected a text'),
+    (json.dumps({"messages": [{"role": "user", "content": ["x"]}]}), 'message 1: "content": found "x", expected a part {"type": "text", "text": ...}'),
+    (json.dumps({"messages": [{"role": "user", "content": []}]}), 'message 1: "content": found [], expected a text, or an array of parts'),
+    (json.dumps({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}), 'message 1: "content": found {"type":"image_url","image_url":"x"}, expected a part'),
+    (json.dumps({"messages": [{"role": "user"}]}), 'message 1: "content": found no value, expected a text, or an array of parts'),
     (json.dumps({"messages": [{"role": "user", "content": "x", "name": "y"}]}), 'a message with "name"'),
     (json.dumps({"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]}), "first of all"),
     ('{"prompt": "x", "prompt": "y"}', "duplicate"),

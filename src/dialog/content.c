@@ -1,0 +1,38 @@
+#include "dialog/content.h"
+
+#include <string.h>
+
+static bool is_part(const json_t *v)
+{
+    const json_t *type = json_object_get(v, "type");
+    return json_is_string(type) && json_string_length(type) == 4 &&
+           memcmp(json_string_value(type), "text", 4) == 0 &&
+           json_is_string(json_object_get(v, "text")) && json_object_size(v) == 2;
+}
+
+bool content_check(const json_t *content, const json_t **found, const char **expected)
+{
+    *found = content;
+    *expected = "a text, or an array of parts";
+    if (json_is_string(content))
+        return true;
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (!is_part(json_array_get(content, i))) {
+            *found = json_array_get(content, i);
+            *expected = "a part {\"type\": \"text\", \"text\": ...}";
+            return false;
+        }
+    return json_array_size(content) > 0;
+}
+
+bool content_text(const json_t *content, struct buf *out)
+{
+    if (json_is_string(content))
+        return buf_append(out, json_string_value(content), json_string_length(content));
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *text = json_object_get(json_array_get(content, i), "text");
+        if (!buf_append(out, json_string_value(text), json_string_length(text)))
+            return false;
+    }
+    return true;
+}
