@@ -122,26 +122,39 @@ static uint32_t next_folded(const char *s, size_t n, size_t *used)
     return uni_case(cp, 'l', to) == 1 ? to[0] : cp;
 }
 
-// Whether s begins with what, whatever the case: then its bytes there, else 0.
-static size_t begins_with(const char *s, size_t n, const char *what, size_t n_what)
+// What is looked for, by next_folded.
+struct folded {
+    uint32_t *cp;
+    size_t n;
+};
+
+static bool fold(const char *what, struct folded *f)
 {
-    size_t i = 0, a, b;
-    for (size_t k = 0; k < n_what; i += a, k += b)
-        if (i == n || next_folded(s + i, n - i, &a) != next_folded(what + k, n_what - k, &b))
+    const size_t n = strlen(what);
+    f->n = 0;
+    f->cp = malloc(n * sizeof *f->cp);
+    for (size_t i = 0, used; f->cp && i < n; i += used)
+        f->cp[f->n++] = next_folded(what + i, n - i, &used);
+    return f->cp != NULL;
+}
+
+// Whether s begins with what, whatever the case: then its bytes there, else 0.
+static size_t begins_with(const char *s, size_t n, const struct folded *what)
+{
+    size_t i = 0, used;
+    for (size_t k = 0; k < what->n; k++, i += used)
+        if (i == n || next_folded(s + i, n - i, &used) != what->cp[k])
             return 0;
     return i;
 }
 
 // n_found: the bytes of what is found.
-static const char *find(const struct buf *text, const char *what, size_t *n_found)
+static const char *find(const struct buf *text, const struct folded *what, size_t *n_found)
 {
-    const size_t n_what = strlen(what);
-    for (size_t i = 0, used; i < text->len; i += used) {
-        *n_found = begins_with(text->data + i, text->len - i, what, n_what);
-        if (*n_found > 0)
+    for (size_t i = 0, used; i < text->len; i += used)
+        if (next_folded(text->data + i, text->len - i, &used) == what->cp[0] &&
+            (*n_found = begins_with(text->data + i, text->len - i, what)) > 0)
             return text->data + i;
-        next_folded(text->data + i, text->len - i, &used);
-    }
     return NULL;
 }
 
@@ -177,6 +190,9 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
         return error_set(err, ERR_USAGE,
                          "hokku sessions search: found an empty TEXT, expected "
                          "what to look for");
+    struct folded folded;
+    if (!fold(what, &folded))
+        return error_oom(err, "what to look for", strlen(what));
     char **names = session_names(o->state_dir, &n);
     json_t *found = o->json ? json_array() : NULL;
     struct buf path = {0};
@@ -189,7 +205,7 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
         for (size_t k = 0; good && k < c.n_messages; k++) {
             const struct message *m = &c.messages[k];
             size_t n_at;
-            const char *at = find(&m->text, what, &n_at);
+            const char *at = find(&m->text, &folded, &n_at);
             turn += m->role == ROLE_USER;
             if (at)
                 ok &= put_match(names[i], turn, m, at, n_at, found, out);
@@ -199,6 +215,7 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
     }
     session_names_free(names, n);
     buf_release(&path);
+    free(folded.cp);
     if (o->json)
         ok &= put_json(found, out);
     if (!ok)
