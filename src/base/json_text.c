@@ -17,6 +17,13 @@ json_t *json_text(const char *s, size_t n)
     return j;
 }
 
+bool json_text_is(const json_t *v, const char *text)
+{
+    const size_t n = strlen(text);
+    return json_is_string(v) && json_string_length(v) == n &&
+           memcmp(json_string_value(v), text, n) == 0;
+}
+
 static bool put_leaf(struct buf *out, const json_t *v, size_t flags)
 {
     char *text = json_dumps(v, flags | JSON_COMPACT | JSON_ENCODE_ANY);

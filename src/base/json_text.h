@@ -9,6 +9,9 @@
 // What is no UTF-8 becomes U+FFFD. NULL: no memory.
 json_t *json_text(const char *s, size_t n);
 
+// Whether v, which may be NULL, is that text, whole: JSON's may have a NUL inside.
+bool json_text_is(const json_t *v, const char *text);
+
 // v in one line, as the text of a message quotes it and as a report has it: its numbers with the
 // fewest digits that read back the same. flags: JSON_ENSURE_ASCII or 0. NULL: no memory. The caller
 // frees it.

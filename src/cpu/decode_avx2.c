@@ -511,27 +511,27 @@ INLINE void split_block(const struct kind *kind, const struct order *order, cons
     }
 }
 
-// Adds scaled sums to a row's lanes: keep 0xff: all; 0x0f: those of the first halves, the others
-// being nothing.
+// keep 0xff: all lanes; 0x0f, 0xf0: those of one half in the first one, the others being nothing.
+INLINE __m256 kept(__m256 v, int keep)
+{
+    return keep == 0xff   ? v
+           : keep == 0x0f ? _mm256_blend_ps(_mm256_setzero_ps(), v, 0x0f)
+                          : _mm256_permute2f128_ps(v, v, 0x81);
+}
+
+// Adds scaled sums to a row's lanes, as far as they are kept.
 INLINE void add_lanes(const struct kind *kind, const struct lanes *l, const struct split *x,
                       float scale, int keep, __m256 acc[2])
 {
-    const __m256 zero = _mm256_setzero_ps();
     for (int i = 0; i < 2; i++) {
         whole sum = l->sum[i];
         if (kind->offset > 0)
             sum = _mm256_sub_epi32(sum, load32(x->less + 8 * i));
-        __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), l->scale[i]);
-        if (keep != 0xff)
-            y = keep == 0x0f ? _mm256_blend_ps(zero, y, 0x0f) : _mm256_permute2f128_ps(y, y, 0x81);
+        const __m256 y = kept(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), l->scale[i]), keep);
         acc[i] = _mm256_fmadd_ps(y, _mm256_set1_ps(scale), acc[i]);
-        if (!kind->has_min)
-            continue;
-        __m256 min = l->min[i];
-        if (keep != 0xff)
-            min = keep == 0x0f ? _mm256_blend_ps(zero, min, 0x0f)
-                               : _mm256_permute2f128_ps(min, min, 0x81);
-        acc[i] = _mm256_fmadd_ps(min, _mm256_loadu_ps(x->sum + 8 * i), acc[i]);
+        if (kind->has_min)
+            acc[i] =
+                _mm256_fmadd_ps(kept(l->min[i], keep), _mm256_loadu_ps(x->sum + 8 * i), acc[i]);
     }
 }
 

@@ -1,12 +1,10 @@
 #include "dialog/content.h"
 
-#include <string.h>
+#include "base/json_text.h"
 
 static bool is_part(const json_t *v)
 {
-    const json_t *type = json_object_get(v, "type");
-    return json_is_string(type) && json_string_length(type) == 4 &&
-           memcmp(json_string_value(type), "text", 4) == 0 &&
+    return json_text_is(json_object_get(v, "type"), "text") &&
            json_is_string(json_object_get(v, "text")) && json_object_size(v) == 2;
 }
 

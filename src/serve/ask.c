@@ -75,7 +75,7 @@ static bool read_model(struct ask *a, const struct ask_defaults *d, const char *
     (void)a;
     if (!json_is_string(v))
         return refuse_value(r, key, v, "a text");
-    return text_is(v, d->model) ||
+    return json_text_is(v, d->model) ||
            refuse(r, 404, key, "model_not_found",
                   "\"model\": found \"%.80s\", expected \"%.200s\", the one that is served",
                   json_string_value(v), d->model);
@@ -269,8 +269,9 @@ static bool read_tool_choice(struct ask *a, const struct ask_defaults *d, const 
                              const json_t *v, struct refusal *r)
 {
     (void)d;
-    a->no_calls = text_is(v, "none");
-    return a->no_calls || text_is(v, "auto") || refuse_value(r, key, v, "\"auto\" or \"none\"");
+    a->no_calls = json_text_is(v, "none");
+    return a->no_calls || json_text_is(v, "auto") ||
+           refuse_value(r, key, v, "\"auto\" or \"none\"");
 }
 
 static bool read_parallel(struct ask *a, const struct ask_defaults *d, const char *key,
@@ -327,15 +328,15 @@ static bool read_format(struct ask *a, const struct ask_defaults *d, const char 
     (void)d;
     const json_t *type = json_object_get(v, "type");
     const json_t *of = json_object_get(v, "json_schema"), *schema = json_object_get(of, "schema");
-    if (!type || (of && !text_is(type, "json_schema")))
+    if (!type || (of && !json_text_is(type, "json_schema")))
         return refuse_value(r, key, v, expected);
     if (!check_keys(v, key, outer, r) || (of && !check_keys(of, "json_schema", inner, r)))
         return false;
-    if (text_is(type, "text"))
+    if (json_text_is(type, "text"))
         return true;
-    if (text_is(type, "json_object"))
+    if (json_text_is(type, "json_object"))
         a->schema = strdup("{\"type\":\"object\"}");
-    else if (text_is(type, "json_schema") && json_is_object(schema))
+    else if (json_text_is(type, "json_schema") && json_is_object(schema))
         a->schema = json_dumps(schema, JSON_COMPACT);
     else
         return refuse_value(r, key, v, expected);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "dialog/content.h"
 
 // What a message may have, by its role.
@@ -21,27 +22,20 @@ static const struct {
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-bool text_is(const json_t *v, const char *text)
-{
-    const size_t n = strlen(text);
-    return json_is_string(v) && json_string_length(v) == n &&
-           memcmp(json_string_value(v), text, n) == 0;
-}
-
 const char *message_role_name(const json_t *message)
 {
     const json_t *role = json_object_get(message, "role");
-    return text_is(role, "developer") ? "system" : json_string_value(role);
+    return json_text_is(role, "developer") ? "system" : json_string_value(role);
 }
 
 static unsigned role_of(const json_t *message)
 {
     static const char *const names[] = {"system", "user", "assistant", "tool"};
     const json_t *role = json_object_get(message, "role");
-    if (text_is(role, "developer"))
+    if (json_text_is(role, "developer"))
         return SYSTEM;
     for (unsigned i = 0; i < 4; i++)
-        if (text_is(role, names[i]))
+        if (json_text_is(role, names[i]))
             return 1u << i;
     return 0;
 }
@@ -89,7 +83,7 @@ static bool check_calls(const char *param, const json_t *v, struct refusal *r)
         const json_t *call = json_array_get(v, i), *f = json_object_get(call, "function");
         json_t *arguments = load_arguments(call);
         const bool ok = arguments && json_is_string(json_object_get(call, "id")) &&
-                        text_is(json_object_get(call, "type"), "function") &&
+                        json_text_is(json_object_get(call, "type"), "function") &&
                         json_is_string(json_object_get(f, "name")) && json_object_size(f) == 2 &&
                         json_object_size(call) <= 4; // ("index", of a stream)
         json_decref(arguments);
@@ -176,9 +170,10 @@ bool tools_check(const json_t *tools, struct refusal *r)
         if (strict && !json_is_false(strict))
             return refuse_value(r, "tools", tool,
                                 "no \"strict\": what a model calls is not held to a schema");
-        if (!text_is(json_object_get(tool, "type"), "function") || json_object_size(tool) != 2 ||
-            !json_is_string(json_object_get(f, "name")) || json_object_size(f) != n_known ||
-            (said && !json_is_string(said)) || (p && !json_is_object(p)))
+        if (!json_text_is(json_object_get(tool, "type"), "function") ||
+            json_object_size(tool) != 2 || !json_is_string(json_object_get(f, "name")) ||
+            json_object_size(f) != n_known || (said && !json_is_string(said)) ||
+            (p && !json_is_object(p)))
             return refuse_value(r, "tools", tool, expected);
     }
     return true;

@@ -8,8 +8,6 @@
 bool messages_check(const json_t *messages, struct refusal *r);
 bool tools_check(const json_t *tools, struct refusal *r);
 
-// Whether v is that text, whole: JSON's may have a NUL inside.
-bool text_is(const json_t *v, const char *text);
 const char *message_role_name(const json_t *message); // as a template knows it
 // Appends the text of a message: that of all its parts.
 bool message_content(const json_t *message, struct buf *out);
