@@ -427,27 +427,58 @@ static __device__ __forceinline__ void mask(scores<MT, NP> &s, uint32_t first,
             }
 }
 
-// Scores s to c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), in units of log2; else they stay as they
-// are. Returns what weigh is to multiply them with.
+// A score s to c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), in units of log2.
+static __device__ __forceinline__ float capped(const struct attention &a, float score)
+{
+    const float in = 2.0f * a.score_undo / a.softcap, out = 1.4426950408889634f * a.softcap;
+    return out - __fdividef(2.0f * out, 1.0f + ptx_exp2(score * in));
+}
+
+// Scores so, where there is a cap. Returns what weigh is to multiply them with.
 template <int MT, int NP>
 static __device__ __forceinline__ float cap(scores<MT, NP> &s, const struct attention &a)
 {
     if (a.softcap == 0.0f)
         return a.score_undo;
-    const float in = 2.0f * a.score_undo / a.softcap, out = 1.4426950408889634f * a.softcap;
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
         for (int j = 0; j < 2 * NP; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s.s[t][j][e] = out - __fdividef(2.0f * out, 1.0f + ptx_exp2(s.s[t][j][e] * in));
+                s.s[t][j][e] = capped(a, s.s[t][j][e]);
     return 1.0f;
 }
 
-// Scores to weights, step by step. First, of tile t: the new maximum of what rows have seen, what
-// weights are relative to (base), and how much less what has been summed up so far counts. undo:
-// takes the scores to units of log2.
+// Row h of tile t sees scores up to most, in units of log2: the new maximum of what it has seen,
+// what weights are relative to (base), and how much less what has been summed up so far counts.
+template <int DH, int MT>
+static __device__ __forceinline__ void raise_top_to(softmax<DH, MT> &s, int t, int h, float most,
+                                                    float &base, float &shrink)
+{
+    const float top = fmaxf(s.top[t][h], most);
+    base = top == -INFINITY ? 0.0f : top; // nothing seen: -inf - -inf is no number
+    shrink = ptx_exp2(s.top[t][h] - base);
+    s.top[t][h] = top;
+}
+
+// undo: takes the score to units of log2.
+static __device__ __forceinline__ float weight_of(float score, float undo, float base)
+{
+    return ptx_exp2(fmaf(score, undo, -base));
+}
+
+// Adds the weights of two neighbouring positions of row h, which are a tile's first in their column
+// or not: with those what was summed up before shrinks. Said as one operation, so that no compiler
+// makes of it one here and two there.
+template <int DH, int MT>
+static __device__ __forceinline__ void add_weights(softmax<DH, MT> &s, int t, int h, bool first,
+                                                   float pair, const float shrink[2])
+{
+    s.sum[t][h] = first ? fmaf(s.sum[t][h], shrink[h], pair) : s.sum[t][h] + pair;
+}
+
+// Scores to weights, step by step. First, of tile t: the new maximum of each row.
 template <int DH, int MT, int NP>
 static __device__ __forceinline__ void raise_top(softmax<DH, MT> &s, const scores<MT, NP> &c, int t,
                                                  float undo, float base[2], float shrink[2])
@@ -459,13 +490,8 @@ static __device__ __forceinline__ void raise_top(softmax<DH, MT> &s, const score
         for (int e = 0; e < 4; e++)
             top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        top[h] = fmaxf(s.top[t][h], lane_max<1, 2>(top[h]) * undo);
-        base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
-        shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
-        s.top[t][h] = top[h];
-        s.sum[t][h] *= shrink[h];
-    }
+    for (int h = 0; h < 2; h++)
+        raise_top_to(s, t, h, lane_max<1, 2>(top[h]) * undo, base[h], shrink[h]);
 }
 
 // Second, whenever the sums of values are there.
@@ -485,16 +511,17 @@ static __device__ __forceinline__ void shrink_sums(softmax<DH, MT> &s, int t, co
 // Third, the weights themselves, in the place of the scores.
 template <int DH, int MT, int NP>
 static __device__ __forceinline__ void weights_of(softmax<DH, MT> &s, scores<MT, NP> &c, int t,
-                                                  float undo, const float base[2])
+                                                  float undo, const float base[2],
+                                                  const float shrink[2])
 {
 #pragma unroll
-    for (int j = 0; j < NP; j++)
+    for (int j = 0; j < 2 * NP; j++)
 #pragma unroll
-        for (int r = 0; r < 4; r++) {
-            float *v = &c.s[t][2 * j + r / 2][r % 2 * 2];
-            v[0] = ptx_exp2(fmaf(v[0], undo, -base[r % 2]));
-            v[1] = ptx_exp2(fmaf(v[1], undo, -base[r % 2]));
-            s.sum[t][r % 2] += v[0] + v[1];
+        for (int h = 0; h < 2; h++) {
+            float *v = &c.s[t][j][2 * h];
+            v[0] = weight_of(v[0], undo, base[h]);
+            v[1] = weight_of(v[1], undo, base[h]);
+            add_weights(s, t, h, j == 0, v[0] + v[1], shrink);
         }
 }
 
@@ -521,7 +548,7 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
         float base[2], shrink[2];
         raise_top(s, c, t, undo, base, shrink);
         shrink_sums(s, t, shrink);
-        weights_of(s, c, t, undo, base);
+        weights_of(s, c, t, undo, base, shrink);
         pack_weights(c, t, p);
     }
 }
@@ -682,9 +709,13 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
 size_t attention_decode_smem(uint32_t head_dim);
 size_t attention_prefill_smem(uint32_t head_dim);
 
-// ---- attention_hopper.cu: the second launch of attention_prefill_launch, where it takes it
+// ---- attention_few.cu, attention_hopper.cu: the second launch of attention_prefill_launch, where
+// they take it
 
-bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n);
+// *done: it was launched.
+bool attention_few_launch(const struct queue *q, const struct attention *a, uint32_t n, bool *done,
+                          struct error *err);
+bool attention_hopper_takes(const struct queue *q, const struct attention *a);
 bool attention_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
                              struct error *err);
 

@@ -269,7 +269,7 @@ attend(const struct attention &a, const share_of<DH> &b, const struct tiles &spl
         if (p0 < all_begin || p0 + T > low + 1)
             mask(c, p0, begin, end, lane);
         raise_top(s, c, 0, undo, base, shrink);
-        weights_of(s, c, 0, undo, base);
+        weights_of(s, c, 0, undo, base, shrink);
     };
 
     if (t0 < t1) {
@@ -378,14 +378,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 template <int DH> static constexpr bool HAS_KERNEL = DH == 64 || DH == 128 || DH == 256;
 
-bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n)
+bool attention_hopper_takes(const struct queue *q, const struct attention *a)
 {
-    // A row of blocks that have little to do begins sooner when they are small ones (measured with
-    // 32 tokens), and of heads up to so wide has the same bits.
-    enum { FEW_POSITIONS = 512, ALIKE_HEAD_DIM = 128 };
-    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
-    if (n_row <= ROWS && a->reach <= FEW_POSITIONS && a->head_dim <= ALIKE_HEAD_DIM)
-        return false;
     return q->hopper && !a->k.scales && !a->v.scales && with_head_dim(a->head_dim, [&](auto dim) {
                constexpr int DH = decltype(dim)::value;
                if constexpr (HAS_KERNEL<DH>)

@@ -3,7 +3,8 @@
 // them, and walks over the cache up to its last token: a warp has one or two tiles of 16 rows, all
 // warps share the tile of keys, then of values, and while they work on the one the other arrives.
 // Splits of the cache are summed up apart (attention_prompt.cuh): where there are few blocks, by
-// one block each.
+// one block each. Few rows have other blocks (attention_few.cu), and so have many on Hopper
+// (attention_hopper.cu): the second launch is theirs then.
 #include "attention_prompt.cuh"
 
 enum {
@@ -11,7 +12,12 @@ enum {
     N_WARP = THREADS / WARP,
     N_TEAM = THREADS / TEAM,
     FEW_POSITIONS = 1024, // with no more blocks are better twice as many than twice as tall
-    SHARING = 4,          // splits with a block of their own, of a multiprocessor
+    // With no more rows and positions such a block begins sooner than one of attention_hopper.cu
+    // (measured with 32 tokens; of wider heads bits would be others).
+    SMALL_ROWS = 128,
+    SMALL_REACH = 512,
+    SMALL_HEAD_DIM = 128,
+    SHARING = 4, // splits with a block of their own, of a multiprocessor
 };
 
 // Tiles of 16 rows per warp: with two, a tile of keys or values that is read from shared memory
@@ -179,7 +185,8 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
         out->q_f16 = (size_t)n_batch * n_head * DH * sizeof(__half);
         return true;
     });
-    out->counters = n_sm * sizeof(uint32_t);
+    // a block has M rows or more
+    out->counters = (n_batch * n_head / M + n_head) * sizeof(uint32_t);
 }
 
 static struct launch rotate_launch(const struct queue *q, const struct attention *a, uint32_t n)
@@ -221,6 +228,8 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    const bool small =
+        n_row <= SMALL_ROWS && a->reach <= SMALL_REACH && a->head_dim <= SMALL_HEAD_DIM;
     const uint32_t seen = a->n_swa ? lesser(a->reach, a->n_swa + n) : a->reach;
     return with_kernel(rest, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value, MOST = most_row_tiles<DH>();
@@ -233,9 +242,13 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
             l.smem = prefill_smem<DH, MT>();
             return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
         };
-        return launch_kernel(err, rotate_launch(q, a, n), rotate_store_kernel<DH, PLAIN>, rest) &&
-               (attention_hopper_takes(q, &rest, n) ? attention_hopper_launch(q, &rest, n, err)
-                : seen <= FEW_POSITIONS             ? by(std::integral_constant<int, 1>())
-                                                    : by(std::integral_constant<int, MOST>()));
+        bool done = false;
+        if (!launch_kernel(err, rotate_launch(q, a, n), rotate_store_kernel<DH, PLAIN>, rest) ||
+            !attention_few_launch(q, &rest, n, &done, err))
+            return false;
+        if (!done && !small && attention_hopper_takes(q, &rest))
+            return attention_hopper_launch(q, &rest, n, err);
+        return done || (seen <= FEW_POSITIONS ? by(std::integral_constant<int, 1>())
+                                              : by(std::integral_constant<int, MOST>()));
     });
 }

@@ -313,6 +313,21 @@ static constexpr size_t kept_floats(uint32_t rows, uint32_t dh)
     return (size_t)rows * (dh + 8);
 }
 
+// How many positions the rows of a block see, at most, and in how many splits these lie.
+struct prompt_reach {
+    uint32_t seen, n_split;
+};
+
+template <int DH>
+static struct prompt_reach prompt_reach_of(const struct attention *a, uint32_t n, uint32_t rows)
+{
+    constexpr uint32_t SPLIT = prompt_split<DH>;
+    const uint32_t window = a->n_swa > 0 ? a->n_swa : a->reach;
+    const uint32_t tokens = lesser(n, rows / (a->n_head / a->n_head_kv) + 2); // of a block
+    const uint32_t seen = lesser(a->reach, window + tokens + KV_BLOCK);
+    return {seen, lesser(div_up(a->reach, SPLIT), div_up(seen, SPLIT) + (a->n_swa > 0 ? 1 : 0))};
+}
+
 // The grid's splits: a block for each of them where that is sooner and there is room for what all
 // keep, else one for all. n_block: blocks of `rows` rows otherwise.
 template <int DH>
@@ -322,11 +337,8 @@ static uint32_t prompt_splits(const struct queue *q, const struct attention *a, 
     constexpr uint32_t SPLIT = prompt_split<DH>;
     // Of a block, of two splits of one block, of what several have kept: in the time of a tile
     enum { START = 6, BETWEEN = 3, GATHER = 4 };
-    const uint32_t n_sm = (uint32_t)q->n_sm, window = a->n_swa > 0 ? a->n_swa : a->reach;
-    const uint32_t tokens = lesser(n, rows / (a->n_head / a->n_head_kv) + 2); // of a block
-    const uint32_t seen = lesser(a->reach, window + tokens + KV_BLOCK);
-    const uint32_t n_split =
-        lesser(div_up(a->reach, SPLIT), div_up(seen, SPLIT) + (a->n_swa > 0 ? 1 : 0));
+    const uint32_t n_sm = (uint32_t)q->n_sm;
+    const auto [seen, n_split] = prompt_reach_of<DH>(a, n, rows);
     const uint64_t tiles = div_up(seen, (uint32_t)KV_BLOCK);
     const uint64_t of_split = lesser(tiles, (uint64_t)SPLIT / KV_BLOCK);
     const uint64_t alone = div_up(n_block, n_sm) * (START + tiles + (n_split - 1) * BETWEEN);

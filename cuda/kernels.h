@@ -254,7 +254,7 @@ bool gate_told_launch(const struct queue *q, enum activation act, const struct x
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,
                           float softcap, const uint32_t *skip, struct error *err);
 
-// ---- attention_decode.cu, attention_prefill.cu, attention_hopper.cu ---------------------------
+// ---- attention_decode.cu, attention_prefill.cu, attention_few.cu, attention_hopper.cu ---------
 
 // The KV cache is a pool of blocks of KV_BLOCK positions; a block has all layers' keys and values,
 // and a table per sequence says which block holds positions [i * KV_BLOCK, (i + 1) * KV_BLOCK).

@@ -101,15 +101,20 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
                cuda_head(e, 0, lesser(n, (uint32_t)LOGITS_ROWS), NULL, err) &&
                cuda_head(e, 0, 1, NULL, err) && cuda_enqueue_sum(e, err);
     };
-    auto far_chunk = [&] { // attention behind a long text is by other kernels
-        e->n_past = e->base.n_ctx;
-        const bool done = cuda_forward_many(e, largest, err);
+    // Attention behind a long text is by other kernels; so it is of few tokens behind some.
+    enum { SOME = 450 };
+    auto chunk_behind = [&](uint32_t past, uint32_t n) {
+        e->n_past = lesser(past, e->base.n_ctx);
+        const bool done = cuda_forward_many(e, n, err);
         e->n_past = 0;
         return done;
     };
+    auto behind = [&] {
+        return chunk_behind(e->base.n_ctx, largest) && chunk_behind(SOME, of_chunks[0]);
+    };
     auto pass = [&](uint32_t n) { return cuda_enqueue_parts(e, n, err); };
     bool ok = load_sizes(e, of_chunks, most, chunk, err) &&
-              (largest < of_chunks[0] || load(e, far_chunk, err)) &&
+              (largest < of_chunks[0] || load(e, behind, err)) &&
               (!e->passes || load_sizes(e, of_passes, e->base.n_batch, pass, err));
     ok = ok && load(
                    e, [&] { return enqueue_experts(e, err); }, err);

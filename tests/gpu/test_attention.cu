@@ -497,6 +497,18 @@ static void a_prompt_has_the_same_bits_however_it_is_cut(void)
             check(got == want[0], "%u/%u heads of %u: other bits when cut at %u", s.n_head,
                   s.n_head_kv, s.head_dim, cut);
         }
+        // attention_few.cu wherever there are multiprocessors for its blocks, and nowhere
+        const int n_sm = Q.n_sm;
+        for (int many : {1, 1 << 20}) {
+            Q.n_sm = many;
+            for (uint32_t m : {3u, 40u, n}) {
+                const std::vector<float> got = d.run(0, m);
+                check(std::equal(got.begin(), got.end(), want[0].begin()),
+                      "%u/%u heads of %u: other bits of %u tokens with %d multiprocessors",
+                      s.n_head, s.n_head_kv, s.head_dim, m, many);
+            }
+        }
+        Q.n_sm = n_sm;
         // attention_hopper.cu and what runs elsewhere; their tiles of wider heads differ
         const bool hopper = Q.hopper;
         Q.hopper = false;
