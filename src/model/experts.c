@@ -55,6 +55,11 @@ static bool read_widths(struct meta *k, const struct arch *a, struct experts *x)
         !meta_u32(k, "expert_shared_feed_forward_length", false, 0, most, &shared) ||
         !meta_u32(k, "expert_shared_count", false, 0, 4096, &count))
         return false;
+    if (x->n_ff == 0)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s.expert_feed_forward_length is missing, and "
+                         "feed_forward_length gives no width of experts in its place",
+                         k->arch);
     uint64_t width = shared;
     if (a->shared == SHARED_SAME)
         width = x->n_ff;

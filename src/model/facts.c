@@ -568,6 +568,27 @@ static bool read_prediction(struct meta *k, const struct arch *a, struct hparams
            meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict);
 }
 
+// Every layer has a feed-forward network, of experts or a plain one, of which the metadata say how
+// wide it is.
+static bool check_feeds(struct meta *k, const struct arch *a, const struct model *m)
+{
+    for (uint32_t i = 0; i < m->hp.n_layer && !a->gaps; i++) {
+        const struct layer *l = &m->layers[i];
+        if (l->n_ff > 0 || (l->experts.n > 0 && !a->experts_beside))
+            continue;
+        if (!meta_find(k, "feed_forward_length"))
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s is missing, expected the width of the feed-forward "
+                             "network of layer %u",
+                             k->key, i);
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is 0 at layer %u, expected 1 to %u: the width of its "
+                         "feed-forward network",
+                         k->key, i, 1u << 24);
+    }
+    return true;
+}
+
 static bool read_all(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
@@ -585,17 +606,17 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
         return error_oom(k->err, "layer table", hp->n_layer * sizeof *m->layers);
     return meta_u32(k, "embedding_length", true, 1, 1u << 20, &hp->n_embd) &&
            meta_u32(k, "context_length", true, 1, 1u << 30, &hp->n_ctx_train) &&
-           meta_per_layer(k, "feed_forward_length", true, hp->n_layer, a->gaps ? 0 : 1, 1u << 24,
+           meta_per_layer(k, "feed_forward_length", a->gaps, hp->n_layer, 0, 1u << 24,
                           &m->layers->n_ff, sizeof *m->layers) &&
            meta_f32(k,
                     a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
            refuse_unsupported(k) && read_prediction(k, a, hp) && experts_read(k, a, m) &&
-           read_windows(k, a, m) && read_heads(k, a, m) && read_delta(k, a, m) &&
-           read_state_space(k, a, m) && read_shared_kv(k, a, m) && read_rope(k, a, m) &&
-           set_other_rope(k, a, m) && read_scales(k, a, m) && read_told(k, a, m) &&
-           read_activation(k, a, m) && meta_all_read(k);
+           check_feeds(k, a, m) && read_windows(k, a, m) && read_heads(k, a, m) &&
+           read_delta(k, a, m) && read_state_space(k, a, m) && read_shared_kv(k, a, m) &&
+           read_rope(k, a, m) && set_other_rope(k, a, m) && read_scales(k, a, m) &&
+           read_told(k, a, m) && read_activation(k, a, m) && meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)

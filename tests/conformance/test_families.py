@@ -163,6 +163,14 @@ HOSTILE = [
     ("mixtral", {"expert_gating_func": 3}, "llama.expert_gating_func is 3, expected 0 to 2"),
     ("mixtral", {"expert_weights_scale": float("nan")}, "llama.expert_weights_scale is nan, expected a finite"),
     ("mixtral", {"expert_feed_forward_length": 0}, "llama.expert_feed_forward_length is 0, expected 1 to"),
+    ("mixtral", {"feed_forward_length": MISSING}, "llama.expert_feed_forward_length is missing, and feed_forward_length gives no width of"),
+    ("mixtral", {"feed_forward_length": [40, 0, 40]}, "llama.expert_feed_forward_length is missing, and feed_forward_length gives no width of"),
+    ("gemma2", {"feed_forward_length": MISSING}, "gemma2.feed_forward_length is missing, expected the width of the feed-forward network of layer 0"),
+    ("gemma2", {"feed_forward_length": 0}, "gemma2.feed_forward_length is 0 at layer 0, expected 1 to 16777216"),
+    ("gemma4-moe", {"feed_forward_length": [80, 0, 80, 80]}, "gemma4.feed_forward_length is 0 at layer 1, expected 1 to 16777216"),
+    ("dots1", {"feed_forward_length": MISSING}, "dots1.feed_forward_length is missing, expected the width of the feed-forward network of layer 0"),
+    ("llama4", {"feed_forward_length": [80, 0, 0, 0, 80]}, "llama4.feed_forward_length is 0 at layer 2, expected 1 to 16777216"),
+    ("nemotron_h_moe", {"feed_forward_length": MISSING}, "nemotron_h_moe.feed_forward_length is missing"),
     ("mixtral", {"leading_dense_block_count": 4}, "llama.leading_dense_block_count is 4, expected 0 to 3"),
     ("mixtral", {"leading_dense_block_count": 1}, "tensor blk.0.ffn_gate.weight (48 x 40) is missing"),
     ("ernie4_5-moe", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step is 0, expected 1 to"),
@@ -222,6 +230,18 @@ HOSTILE = [
 ]
 
 
+# family, what is set otherwise: the same model
+SAME = [
+    *((family, {"feed_forward_length": ff}) for family in ("qwen35moe", "qwen3next", "qwen3moe", "gpt-oss", "minimax-m2") for ff in (MISSING, 0)),
+    ("dots1", {"feed_forward_length": [80, 0, 0]}),
+    ("deepseek2", {"feed_forward_length": [80, 0, 0]}),
+    ("ernie4_5-moe", {"feed_forward_length": [80, 0, 80, 0, 80]}),
+    ("llama4", {"feed_forward_length": [80, 0, 80, 0, 80]}),
+    ("lfm2moe", {"feed_forward_length": [80, 0, 0, 0]}),
+    ("mixtral", {"feed_forward_length": MISSING, "expert_feed_forward_length": 40}),
+]
+
+
 def write(path, family, edits):
     kvs, tensors = model(**FAMILIES[family][1])
     arch = kvs[0][1]
@@ -246,6 +266,19 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(family, edits, message, tmp_pa
     r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "x"], capture_output=True,
                        text=True, timeout=60)
     assert (r.returncode, r.stdout) == (3, "") and message in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize("family, edits", SAME, ids=[f"{f}: {' '.join(e)}" for f, e in SAME])
+def test_what_says_nothing_new_refuses_nothing(family, edits, tmp_path):
+    """A key that is needless, or that says of layers what they have not: the same numbers."""
+    (tmp_path / "t").write_text("one two three four")
+    scores = []
+    for e in {}, edits:
+        write(tmp_path / "m.gguf", family, e)
+        r = subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", tmp_path / "t"], capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        scores.append(r.stdout)
+    assert scores[0] == scores[1]
 
 
 @pytest.mark.parametrize("family, tensor, where", [
