@@ -235,8 +235,7 @@ FAMILIES = {
         "rope.dimension_count": 6, "rope.scaling.original_context_length": 3000, "rope.scaling.attn_factor": 1.3})),
     "phi3-long": (Phi3, dict(arch="phi3", fused=("qkv", "ffn"), kv=2, vectors=factors(4, "short", "long"), meta=EPS | {
         "rope.scaling.original_context_length": 300, "rope.scaling.attn_factor": 1.3, "attention.sliding_window": 90})),
-    "granite": (Granite, dict(arch="granite", meta=EPS | {
-        "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7})),
+    "granite": (Granite, dict(arch="granite", meta=EPS | GRANITE)),
     "smollm3": (SmolLM3, dict(arch="smollm3", layers=6, meta=EPS | {"rope.freq_base": 4e4})),
     "mistral3": (Mistral3, dict(arch="mistral3", head_dim=24, tied=False, meta=EPS | YARN | {
         "attention.temperature_scale": 0.4, "rope.scaling.yarn_log_multiplier": 0.6, "rope.scaling.yarn_beta_fast": 6.0,
@@ -284,9 +283,8 @@ FAMILIES = {
                              biases=(*QKV, *OUT, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
                              experts=dict(n=6, used=2, ff=40), meta=EPS | YARN | {"attention.sliding_window": 17})),
     "olmoe": (OlMoe, dict(arch="olmoe", seed=189, qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
-    "granitemoe": (GraniteMoe, dict(arch="granitemoe", seed=2, ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | {
-        "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7,
-        "expert_shared_feed_forward_length": 24})),
+    "granitemoe": (GraniteMoe, dict(arch="granitemoe", seed=2, ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | GRANITE | {
+        "expert_shared_feed_forward_length": 24, "rope.scaling.finetuned": True})),
     "phimoe": (PhiMoe, dict(arch="phimoe", seed=1, ff=24, biases=("norm", *QKV, *OUT, "output"), tied=False, experts=dict(n=6, used=2),
                             vectors=factors(3, "short", "long"), meta=EPS | {
         "rope.dimension_count": 6, "rope.scaling.original_context_length": 300, "rope.scaling.attn_factor": 1.3,
@@ -375,6 +373,10 @@ FAMILIES = {
         arch="qwen35", seed=7, layers=4, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", delta=(4, 2, 32, 4, 3, False),
         meta=EPS | DELTA | {"ssm.time_step_rank": 4, "ssm.group_count": 2, "ssm.state_size": 32, "ssm.inner_size": 128})),
     "mamba2-wide": (Mamba2, dict(arch="mamba2", seed=8, heads=0, kv=0, ff=0, norms=PRE[:1], ssm=(128, 4, 2, 64, 4, True), meta=EPS)),
+    # Not rotated, by a key that changes nothing elsewhere.
+    "granite-unrotated": (Granite, dict(arch="granite", tied=False, meta=EPS | GRANITE | {"rope.scaling.finetuned": False})),
+    "granitemoe-unrotated": (GraniteMoe, dict(arch="granitemoe", seed=5, ff=40, experts=dict(n=6, used=2), meta=EPS | GRANITE | {
+        "rope.scaling.finetuned": False, "rope.dimension_count": 8})),
 }
 # Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
 # latent attention.

@@ -310,6 +310,9 @@ class Granite(Plain):
     def scale(self):
         return self.get("attention.scale")
 
+    def rotated(self, l):
+        return self.get("rope.scaling.finetuned", True)
+
     def block(self, x, l):
         r = self.get("residual_scale")
         x = x + r * self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)

@@ -122,8 +122,7 @@ class FalconH1(StateSpace, Neox):
 
 
 class GraniteHybrid(StateSpace, GraniteMoe):
-    def rotated(self, l):
-        return self.get("rope.scaling.finetuned", True)
+    pass
 
 
 class NemotronH(StateSpace):
