@@ -27,7 +27,7 @@ static const struct arch archs[] = {
     // gpt-oss: what precedes its experts is named as others name a post-norm
     {"gpt-oss", ROPE_HALVES, .act = ACT_CLAMPED_SWIGLU,
      .has = QKV_BIAS | OUT_BIAS | EXPERT_BIAS | SET(ATTN_SINKS), .ffn_norm = "post_attention_norm",
-     .period = 2, .experts = HAS_EXPERTS, .experts_normed = true},
+     .period = 2, .window_needed = true, .experts = HAS_EXPERTS, .experts_normed = true},
     // Gemma 2: the 27B model, of 46 layers, scales scores by its width over its heads
     {"gemma2", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS, .period = 2, .window = 4096,
      .embd_sqrt = true, .softcaps = true, .attn_softcap = 50, .final_softcap = 30,
@@ -52,6 +52,7 @@ static const struct arch archs[] = {
      .experts_normed = true,
      .experts_beside = true,
      .period = 1,
+     .window_needed = true,
      .windows_told = true,
      .windowed_heads = true,
      .windowed_rope = WINDOWED_OWN_BASE,
@@ -81,7 +82,8 @@ static const struct arch archs[] = {
     {"olmoe", ROPE_HALVES, .has = QK_NORM, .qk_norm = QK_NORM_WHOLE, .experts = HAS_EXPERTS},
     // EXAONE 4: the 32B model, of 64 layers, has windows
     {"exaone4", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
-     .qk_norm = QK_NORM_HEAD, .period = 4, .n_layer_windowed = 64, .full_unrotated = true},
+     .qk_norm = QK_NORM_HEAD, .period = 4, .window = 4096, .n_layer_windowed = 64,
+     .full_unrotated = true},
     {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true},
     // GLM-4.5 to 4.7: the same of what precedes its feed-forward network
     {"glm4moe", ROPE_HALVES, .may_have = QKV_BIAS | QK_NORM | CHOICE, .qk_norm = QK_NORM_HEAD,
@@ -93,7 +95,7 @@ static const struct arch archs[] = {
     {"command-r", ROPE_INTERLEAVED, NORM_LAYER, .lacks = SET(FFN_NORM), .may_have = QK_NORM,
      .qk_norm = QK_NORM_HEADS, .parallel = true, .logit_scale = LOGITS_TIMES},
     {"cohere2", ROPE_INTERLEAVED, NORM_LAYER, .lacks = SET(FFN_NORM), .parallel = true, .period = 4,
-     .full_unrotated = true, .logit_scale = LOGITS_TIMES},
+     .window_needed = true, .full_unrotated = true, .logit_scale = LOGITS_TIMES},
     {"starcoder2", ROPE_HALVES, NORM_LAYER, ACT_GELU_TANH, .has = NORM_BIAS | OUT_BIAS | FFN_BIAS,
      .may_have = QKV_BIAS, .lacks = GATE},
     {"stablelm", ROPE_HALVES, NORM_LAYER, .has = SET(ATTN_NORM_BIAS),

@@ -267,10 +267,22 @@ static bool set_windows(struct meta *k, const struct arch *a, struct model *m, u
     if (kv && !each &&
         !meta_u32(k, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period))
         return false;
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        if (each ? gguf_array_i64(&kv->v.a, i) != 0 : i % period < period - 1)
-            m->layers[i].window = window;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        if (each ? gguf_array_i64(&kv->v.a, i) == 0 : i % period == period - 1)
+            continue;
+        if (a->window_needed && window == 0)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s.attention.sliding_window is missing, expected how "
+                             "many positions layer %u sees",
+                             k->arch, i);
+        m->layers[i].window = window;
+    }
     return true;
+}
+
+static bool has_windows(const struct arch *a, const struct hparams *hp)
+{
+    return a->n_layer_windowed == 0 || a->n_layer_windowed == hp->n_layer;
 }
 
 static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
@@ -278,7 +290,7 @@ static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
     uint32_t window = a->window;
     if (!meta_u32(k, "attention.sliding_window", false, a->period ? 1 : 0, UINT32_MAX, &window))
         return false;
-    if (a->n_layer_windowed && a->n_layer_windowed != m->hp.n_layer)
+    if (!has_windows(a, &m->hp))
         window = 0;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         m->layers[i].chunked = a->chunked;
@@ -443,7 +455,7 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
     m->n_rope = 1;
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         struct layer *l = &m->layers[i];
-        const bool unrotated = (a->full_unrotated && any_windowed && !is_windowed(l)) ||
+        const bool unrotated = (a->full_unrotated && has_windows(a, &m->hp) && !is_windowed(l)) ||
                                (a->unrotated_every && (i + 1) % a->unrotated_every == 0);
         l->rope = windowed ? is_windowed(l) : unrotated;
         if (l->rope)

@@ -119,13 +119,14 @@ struct arch {
     // Windows: layer i has one when i % period < period - 1; 0: all have the one of the metadata.
     uint32_t period;
     uint32_t window;           // where the metadata have none
+    bool window_needed;        // they must have one where a layer is windowed
     uint32_t n_layer_windowed; // only models of so many layers have windows; 0: all
     bool windows_told;         // only the metadata say which layers have one
     bool windowed_heads;       // theirs are key_length_swa wide, rope.dimension_count_swa rotated
     enum windowed_rope windowed_rope;
     bool chunked;             // windows are (see struct layer)
     bool rotation_told;       // reads rope.scaling.finetuned: false: no layer is rotated
-    bool full_unrotated;      // where there are windowed layers
+    bool full_unrotated;      // in models that have windows
     uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are
 
     bool embd_sqrt;              // the embedding is multiplied by sqrt(n_embd)

@@ -37,6 +37,9 @@ HOSTILE = [
     ("gemma3", {"expert_count": 4}, "4 experts per layer (gemma3.expert_count)"),
     ("gemma4", {P: MISSING}, "gemma4.attention.sliding_window_pattern is missing"),
     ("gemma4", {W: 0}, "gemma4.attention.sliding_window is 0, expected 1 to"),
+    ("gemma4", {W: MISSING}, "gemma4.attention.sliding_window is missing, expected how many positions layer 0 sees"),
+    ("cohere2", {W: MISSING}, "cohere2.attention.sliding_window is missing, expected how many positions layer 0 sees"),
+    ("gpt-oss", {W: MISSING, P: [False, True, False, False]}, "gpt-oss.attention.sliding_window is missing, expected how many positions layer 1 sees"),
     ("gemma4", {"attention.shared_kv_layers": 6}, "gemma4.attention.shared_kv_layers is 6, expected 0 to 5"),
     ("gemma4", {"attention.shared_kv_layers": 4}, "layer 3 has no keys and values of its own (gemma4.attention.shared_kv_layers is 4), and "
      "layer 2, whose it would use, has another window"),
@@ -525,6 +528,16 @@ def test_a_key_that_changes_nothing_refuses_nothing(key, value, tmp_path):
     write(tmp_path / "m.gguf", "gemma2", {key: value})
     r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf", "--json"], capture_output=True, text=True)
     assert json.loads(r.stdout)["hokku"]["supported"], r.stdout
+
+
+@pytest.mark.parametrize("family, windows", [("gemma3", []), ("olmo3", []), ("exaone4-deep", ["4,096"])])
+def test_windows_that_the_file_does_not_say(family, windows, tmp_path):
+    """None, but in EXAONE 4 of 64 layers, whose full layers are those that are not rotated."""
+    write(tmp_path / "m.gguf", family, {W: MISSING})
+    text = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True).stdout
+    assert re.findall(r"sliding window ([0-9,]+),", text) == windows, text
+    layers = [line for line in text.splitlines() if line.startswith("  layer")]
+    assert all(("not rotated" in line) == (bool(windows) and "window" not in line) for line in layers), text
 
 
 @pytest.mark.parametrize("family, lines, layers", [

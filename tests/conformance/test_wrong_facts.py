@@ -26,6 +26,7 @@ WRONG = {
     "arcee": (BASE, 200.0),
     "bailingmoe2": ("expert_group_used_count", twice),
     "cohere2": (WINDOW, half),
+    "cohere2-full": ("attention.sliding_window_pattern", 2),
     "command-r": ("logit_scale", twice),
     "deci": (BASE, 200.0),
     "deepseek2": ("expert_weights_norm", False),

@@ -377,6 +377,9 @@ FAMILIES = {
     "granite-unrotated": (Granite, dict(arch="granite", tied=False, meta=EPS | GRANITE | {"rope.scaling.finetuned": False})),
     "granitemoe-unrotated": (GraniteMoe, dict(arch="granitemoe", seed=5, ff=40, experts=dict(n=6, used=2), meta=EPS | GRANITE | {
         "rope.scaling.finetuned": False, "rope.dimension_count": 8})),
+    # No layer has a window, so none is rotated.
+    "cohere2-full": (Cohere2, dict(arch="cohere2", layers=2, norms=PRE[:1], meta=LAYER_EPS | {
+        "logit_scale": 0.8, "attention.sliding_window": 26, "attention.sliding_window_pattern": 1})),
 }
 # Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
 # latent attention.

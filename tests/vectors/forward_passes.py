@@ -383,7 +383,7 @@ class Cohere2(CommandR):
         return self.every(4, l)
 
     def rotated(self, l):
-        return l % 4 != 3
+        return self.window(l) > 0
 
 
 class StarCoder2(Neox, Layer):
