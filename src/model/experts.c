@@ -44,38 +44,50 @@ static bool read_groups(struct meta *k, struct experts *x)
                      k->arch, x->n_used, n, x->n_group_used, x->n_group, k->key);
 }
 
-static bool read_widths(struct meta *k, const struct arch *a, struct experts *x)
+// What the widths of experts follow from; 0: the metadata do not say it.
+struct widths {
+    uint32_t expert, shared, n_shared, latent;
+};
+
+static const uint32_t most_wide = 1u << 24;
+
+static bool read_widths(struct meta *k, const struct arch *a, struct widths *w)
 {
-    const uint32_t most = 1u << 24;
-    uint32_t shared = 0, count = 0;
-    if (a->experts_beside && !meta_find(k, "expert_feed_forward_length"))
-        return error_set(k->err, ERR_MODEL, "metadata key %s is missing", k->key);
-    if ((a->experts_latent && !meta_u32(k, "moe_latent_size", false, 0, 1u << 20, &x->n_latent)) ||
-        !meta_u32(k, "expert_feed_forward_length", false, 1, most, &x->n_ff) ||
-        !meta_u32(k, "expert_shared_feed_forward_length", false, 0, most, &shared) ||
-        !meta_u32(k, "expert_shared_count", false, 0, 4096, &count))
-        return false;
+    return (!a->experts_latent || meta_u32(k, "moe_latent_size", false, 0, 1u << 20, &w->latent)) &&
+           meta_u32(k, "expert_feed_forward_length", false, 1, most_wide, &w->expert) &&
+           meta_u32(k, "expert_shared_feed_forward_length", false, 0, most_wide, &w->shared) &&
+           meta_u32(k, "expert_shared_count", false, 0, 4096, &w->n_shared);
+}
+
+// n_ff: of a plain feed-forward network in their place.
+static bool set_widths(struct meta *k, const struct arch *a, const struct widths *w, uint32_t n_ff,
+                       struct experts *x)
+{
+    x->n_latent = w->latent;
+    x->n_ff = w->expert > 0 || a->experts_beside ? w->expert : n_ff;
     if (x->n_ff == 0)
         return error_set(k->err, ERR_MODEL,
                          "metadata key %s.expert_feed_forward_length is missing, and "
                          "feed_forward_length gives no width of experts in its place",
                          k->arch);
-    uint64_t width = shared;
+    uint64_t width = w->shared;
     if (a->shared == SHARED_SAME)
         width = x->n_ff;
     if (a->shared == SHARED_BY_COUNT)
-        width = (uint64_t)count * (shared ? shared : x->n_ff);
+        width = (uint64_t)w->n_shared * (w->shared ? w->shared : x->n_ff);
     x->n_ff_shared = (uint32_t)width;
-    return width <= most || error_set(k->err, ERR_MODEL,
-                                      "metadata key %s.expert_shared_count is %u, and the shared "
-                                      "experts %llu wide, expected at most %u",
-                                      k->arch, count, (unsigned long long)width, most);
+    return width <= most_wide ||
+           error_set(k->err, ERR_MODEL,
+                     "metadata key %s.expert_shared_count is %u, and the shared "
+                     "experts %llu wide, expected at most %u",
+                     k->arch, w->n_shared, (unsigned long long)width, most_wide);
 }
 
 bool experts_read(struct meta *k, const struct arch *a, struct model *m)
 {
     const uint32_t n_layer = m->hp.n_layer;
     struct experts x = {.n_ff = 0};
+    struct widths w = {0};
     uint32_t dense = 0, step = 1;
     if (a->experts == NO_EXPERTS) {
         meta_find(k, "expert_count");
@@ -91,7 +103,7 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
     if (x.n == 0)
         return true;
     if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) || !read_gate(k, a, &x) ||
-        !read_groups(k, &x) ||
+        !read_groups(k, &x) || !read_widths(k, a, &w) ||
         !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||
         !meta_u32(k, "interleave_moe_layer_step", false, 1, UINT32_MAX, &step))
         return false;
@@ -100,11 +112,10 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
         if ((i + 1) % step || (a->one_part && l->n_ff == 0))
             continue;
         l->experts = x;
-        l->experts.n_ff = l->n_ff;
+        if (!set_widths(k, a, &w, l->n_ff, &l->experts))
+            return false;
         if (!a->experts_beside)
             l->n_ff = 0;
-        if (!read_widths(k, a, &l->experts))
-            return false;
     }
     return true;
 }

@@ -32,8 +32,14 @@ static bool check_value_length(struct meta *k, const char *name, uint32_t d)
     return true;
 }
 
-// The same in all layers, or in all windowed ones and in all others.
-static bool read_head_dim(struct meta *k, const struct arch *a, struct model *m)
+// How wide heads are: the same in all layers, or in all windowed ones and in all others. 0: no
+// layer has any.
+struct head_dims {
+    uint32_t full, windowed;
+};
+
+static bool read_head_dim(struct meta *k, const struct arch *a, struct model *m,
+                          struct head_dims *out)
 {
     const struct hparams *hp = &m->hp;
     uint32_t n_head = 0, d = 0, windowed;
@@ -41,7 +47,7 @@ static bool read_head_dim(struct meta *k, const struct arch *a, struct model *m)
         if (m->layers[i].n_head > n_head)
             n_head = m->layers[i].n_head;
     if (n_head == 0 && a->state_space)
-        return true; // no layer attends: heads are 0 wide
+        return true; // no layer attends
     if (meta_find(k, "attention.key_length")) {
         if (!meta_u32(k, "attention.key_length", true, 2, 4096, &d))
             return false;
@@ -59,6 +65,7 @@ static bool read_head_dim(struct meta *k, const struct arch *a, struct model *m)
     if (a->windowed_heads && (!meta_u32(k, "attention.key_length_swa", false, 2, 4096, &windowed) ||
                               !check_value_length(k, "attention.value_length_swa", windowed)))
         return false;
+    *out = (struct head_dims){d, windowed};
     for (uint32_t i = 0; i < hp->n_layer; i++)
         m->layers[i].head_dim = is_windowed(&m->layers[i]) ? windowed : d;
     return true;
@@ -77,7 +84,7 @@ static bool check_follows(struct meta *k, const char *name, uint32_t value)
 
 // Of latent attention. Files of two kinds: those with key_length_mla describe what is kept of a
 // token as one KV head, others the heads that could be made of it.
-static bool read_latent(struct meta *k, struct model *m)
+static bool read_latent(struct meta *k, struct model *m, struct head_dims *out)
 {
     struct latent x = {.expands = !meta_find(k, "attention.key_length_mla")};
     uint32_t rotated = 0, key = 0;
@@ -92,6 +99,7 @@ static bool read_latent(struct meta *k, struct model *m)
                         !check_follows(k, "attention.value_length", x.n_kv))))
         return false;
     x.n_key = key - rotated;
+    *out = (struct head_dims){x.n_kv + rotated, x.n_kv + rotated};
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         struct layer *l = &m->layers[i];
         const uint32_t kv = x.expands ? l->n_head : 1;
@@ -102,12 +110,12 @@ static bool read_latent(struct meta *k, struct model *m)
                              k->arch, l->n_head_kv, i, kv);
         l->latent = x;
         l->n_head_kv = 1;
-        l->head_dim = x.n_kv + rotated;
+        l->head_dim = out->full;
     }
     return true;
 }
 
-static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
+static bool read_heads(struct meta *k, const struct arch *a, struct model *m, struct head_dims *d)
 {
     struct layer *const first = m->layers;
     const uint32_t n = m->hp.n_layer;
@@ -124,7 +132,7 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
         return false;
     if (!meta_per_layer(k, "attention.head_count_kv", false, n, a->short_conv ? 0 : least, 4096,
                         &first->n_head_kv, sizeof *first) ||
-        !(a->latent ? read_latent(k, m) : read_head_dim(k, a, m)))
+        !(a->latent ? read_latent(k, m, d) : read_head_dim(k, a, m, d)))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         struct layer *l = &first[i];
@@ -384,19 +392,10 @@ static bool read_rope_dim(struct meta *k, const char *name, uint32_t head_dim, u
                      *out);
 }
 
-// As wide as the heads of layers that see all, or where there are none, of the others.
-static uint32_t full_head_dim(const struct model *m)
-{
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        if (!is_windowed(&m->layers[i]))
-            return m->layers[i].head_dim;
-    return m->layers[0].head_dim;
-}
-
-static bool read_rope(struct meta *k, const struct arch *a, struct model *m)
+// Of layers that see all.
+static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uint32_t head_dim)
 {
     struct rope *r = &m->ropes[0];
-    const uint32_t head_dim = full_head_dim(m);
     bool rotated = a->rope != ROPE_NONE && head_dim > 0;
     *r = (struct rope){.layout = a->rope,
                        .theta = 10000,
@@ -425,17 +424,11 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m)
 }
 
 // Which layers are rotated otherwise than the metadata say of all.
-static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m)
+static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m,
+                           uint32_t windowed_head_dim)
 {
     struct rope *other = &m->ropes[1];
     const bool windowed = a->windowed_rope != WINDOWED_AS_FULL;
-    bool any_windowed = false;
-    uint32_t head_dim = 2;
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        if (is_windowed(&m->layers[i])) {
-            any_windowed = true;
-            head_dim = m->layers[i].head_dim;
-        }
     *other = m->ropes[0];
     if (windowed) {
         other->scaling = ROPE_SCALING_NONE;
@@ -445,8 +438,8 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
             if (!meta_f32(k, "rope.freq_base_swa", false, 1e15, &other->theta))
                 return false;
         }
-        if (a->windowed_heads && any_windowed &&
-            !read_rope_dim(k, "rope.dimension_count_swa", head_dim, &other->n_dim))
+        if (a->windowed_heads &&
+            !read_rope_dim(k, "rope.dimension_count_swa", windowed_head_dim, &other->n_dim))
             return false;
     } else {
         other->layout = ROPE_NONE;
@@ -605,6 +598,7 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
     const size_t n_tensors = gguf_n_tensors(m->gguf);
+    struct head_dims d = {0};
     *hp = (struct hparams){.norm = a->norm, .embd_scale = 1, .residual_scale = 1};
     if (n_tensors == 0)
         return error_set(k->err, ERR_MODEL, "has no tensors: a vocabulary, not a model");
@@ -625,10 +619,11 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
            refuse_unsupported(k) && read_prediction(k, a, hp) && experts_read(k, a, m) &&
-           check_feeds(k, a, m) && read_windows(k, a, m) && read_heads(k, a, m) &&
+           check_feeds(k, a, m) && read_windows(k, a, m) && read_heads(k, a, m, &d) &&
            read_delta(k, a, m) && read_state_space(k, a, m) && read_shared_kv(k, a, m) &&
-           read_rope(k, a, m) && set_other_rope(k, a, m) && read_scales(k, a, m) &&
-           read_told(k, a, m) && read_activation(k, a, m) && meta_all_read(k);
+           read_rope(k, a, m, d.full) && set_other_rope(k, a, m, d.windowed) &&
+           read_scales(k, a, m) && read_told(k, a, m) && read_activation(k, a, m) &&
+           meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)

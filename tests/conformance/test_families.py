@@ -245,8 +245,8 @@ SAME = [
 ]
 
 
-def write(path, family, edits):
-    kvs, tensors = model(**FAMILIES[family][1])
+def write(path, family, edits, **options):
+    kvs, tensors = model(**FAMILIES[family][1] | options)
     arch = kvs[0][1]
     values = dict(kvs)
     for name, value in edits.items():
@@ -271,17 +271,37 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(family, edits, message, tmp_pa
     assert (r.returncode, r.stdout) == (3, "") and message in r.stderr, r.stderr
 
 
+def numbers(tmp_path, family, edits, **options):
+    write(tmp_path / "m.gguf", family, edits, **options)
+    (tmp_path / "t").write_text("one two three four")
+    r = subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", tmp_path / "t"], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
 @pytest.mark.parametrize("family, edits", SAME, ids=[f"{f}: {' '.join(e)}" for f, e in SAME])
 def test_what_says_nothing_new_refuses_nothing(family, edits, tmp_path):
     """A key that is needless, or that says of layers what they have not: the same numbers."""
-    (tmp_path / "t").write_text("one two three four")
-    scores = []
-    for e in {}, edits:
-        write(tmp_path / "m.gguf", family, e)
-        r = subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", tmp_path / "t"], capture_output=True, text=True)
-        assert r.returncode == 0, r.stderr
-        scores.append(r.stdout)
-    assert scores[0] == scores[1]
+    assert numbers(tmp_path, family, edits) == numbers(tmp_path, family, {})
+
+
+@pytest.mark.parametrize("family, edits, options", [
+    ("dots1", {"leading_dense_block_count": 3}, {}), ("deepseek2", {"leading_dense_block_count": 3}, {}),
+    ("lfm2moe", {"leading_dense_block_count": 4}, {}), ("ernie4_5-moe", {"interleave_moe_layer_step": 9}, {}),
+    ("nemotron_h_moe", {}, {"ff": [0] * 4})])
+def test_experts_that_no_layer_has_may_be_described(family, edits, options, tmp_path):
+    options["experts"] = FAMILIES[family][1]["experts"] | {"layers": ()}
+    widths = {key: MISSING for key, _ in model(**FAMILIES[family][1] | options)[0] if "expert_feed" in key or "expert_shared" in key}
+    assert widths
+    bare = {key.split(".", 1)[1]: value for key, value in widths.items()}
+    assert numbers(tmp_path, family, edits, **options) == numbers(tmp_path, family, edits | bare, **options)
+
+
+@pytest.mark.parametrize("windowed, width, nobodys", [
+    (False, 20, ["attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"]), (True, 12, ["rope_freqs.weight"])])
+def test_heads_of_a_kind_that_no_layer_is_may_be_described(windowed, width, nobodys, tmp_path):
+    edits, options = {P: [windowed] * 4}, {"dims": [width] * 4, "kv": 2, "no_v": ()}
+    assert numbers(tmp_path, "gemma4-moe", edits, **options) == numbers(tmp_path, "gemma4-moe", edits | dict.fromkeys(nobodys, MISSING), **options)
 
 
 @pytest.mark.parametrize("family, tensor, where", [
