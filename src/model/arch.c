@@ -129,8 +129,8 @@ static const struct arch archs[] = {
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
     // Ling 2, Ring 2
     {"bailingmoe2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .fused = true,
-     .qk_norm = QK_NORM_HEAD, .predicts = PREDICTION_LEFT_OUT, .experts = HAS_EXPERTS,
-     .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
+     .qk_norm = QK_NORM_HEAD, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
+     .shared = SHARED_BY_COUNT},
     {"minimax-m2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_WHOLE,
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .experts_normed = true},
     // Llama 4 (text): that of 128 experts has no norms of queries and keys

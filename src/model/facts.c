@@ -16,6 +16,12 @@ static bool is_windowed(const struct layer *l)
     return l->window > 0;
 }
 
+// Without the prediction layers at their end.
+static uint32_t n_evaluated(const struct hparams *hp)
+{
+    return hp->n_layer - hp->n_layer_predict;
+}
+
 // ---- heads and widths
 
 // Of value heads that metadata key `name` says, which must be as wide as keys.
@@ -183,7 +189,7 @@ static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
                          x.n_head, x.n_key_head, k->arch);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         struct layer *l = &m->layers[i];
-        if ((i + 1) % interval == 0 || i >= m->hp.n_layer - m->hp.n_layer_predict) {
+        if ((i + 1) % interval == 0 || i >= n_evaluated(&m->hp)) {
             l->gated = a->gated;
             continue;
         }
@@ -235,7 +241,7 @@ static bool read_state_space(struct meta *k, const struct arch *a, struct model 
 // ones with those of the first of the two, the others with those of the second.
 static bool read_shared_kv(struct meta *k, const struct arch *a, struct model *m)
 {
-    const uint32_t n = m->hp.n_layer;
+    const uint32_t n = n_evaluated(&m->hp);
     uint32_t n_shared = 0;
     if (!a->shares_kv)
         return true;
@@ -290,7 +296,7 @@ static bool set_windows(struct meta *k, const struct arch *a, struct model *m, u
 
 static bool has_windows(const struct arch *a, const struct hparams *hp)
 {
-    return a->n_layer_windowed == 0 || a->n_layer_windowed == hp->n_layer;
+    return a->n_layer_windowed == 0 || a->n_layer_windowed == n_evaluated(hp);
 }
 
 static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
@@ -512,7 +518,7 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
         l->attn_scale = l->latent.n_kv > 0  ? latent_scale(l, &m->ropes[0], yarn_log)
                         : attn_scale > 0    ? attn_scale
                         : a->attn_scale > 0 ? a->attn_scale
-                        : a->n_layer_embd_scale == hp->n_layer && l->n_head > 0
+                        : a->n_layer_embd_scale == n_evaluated(hp) && l->n_head > 0
                             ? sqrtf((float)l->n_head / (float)hp->n_embd)
                             : 1.0f / sqrtf(l->head_dim > 0 ? (float)l->head_dim : 1);
     }
@@ -565,19 +571,19 @@ static bool refuse_unsupported(struct meta *k)
                      "%s is false: this is an embedding model, it does not generate text", k->key);
 }
 
-// The last layers of the file, where it has such, guess at tokens after the next one.
+// The last layers of the file, where it has such, guess at tokens after the next one: whatever the
+// family, they are layers like the others, which nothing else needs.
 static bool read_prediction(struct meta *k, const struct arch *a, struct hparams *hp)
 {
     hp->hidden_normed = a->predicts == PREDICTION_OF_NORMED;
-    return a->predicts == NO_PREDICTION ||
-           meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict);
+    return meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict);
 }
 
 // Every layer has a feed-forward network, of experts or a plain one, of which the metadata say how
 // wide it is.
 static bool check_feeds(struct meta *k, const struct arch *a, const struct model *m)
 {
-    for (uint32_t i = 0; i < m->hp.n_layer && !a->gaps; i++) {
+    for (uint32_t i = 0; i < n_evaluated(&m->hp) && !a->gaps; i++) {
         const struct layer *l = &m->layers[i];
         if (l->n_ff > 0 || (l->experts.n > 0 && !a->experts_beside))
             continue;
@@ -630,7 +636,7 @@ bool facts_read(struct model *m, const struct arch *a, struct error *err)
 {
     struct meta k;
     const bool ok = meta_init(&k, m->gguf, a->name, err) && read_all(&k, a, m);
-    m->hp.n_layer -= m->hp.n_layer_predict; // their facts are those of all layers
+    m->hp.n_layer = n_evaluated(&m->hp); // their facts are those of all layers
     meta_release(&k);
     return ok;
 }

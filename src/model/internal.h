@@ -68,10 +68,8 @@ enum state_space {
     STATE_SPACE_BESIDE, // all, beside their attention
 };
 
-// Whether a family may have prediction layers (nextn_predict_layers), and what they are given of a
-// token before.
+// What the prediction layers of a family (nextn_predict_layers) are given of a token before.
 enum prediction {
-    NO_PREDICTION,
     PREDICTION_LEFT_OUT, // what they compute is not known here
     PREDICTION_OF_STREAM,
     PREDICTION_OF_NORMED,

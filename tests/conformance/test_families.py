@@ -186,6 +186,8 @@ HOSTILE = [
     ("bailingmoe2", {"expert_group_used_count": MISSING}, "bailingmoe2.expert_group_used_count is missing"),
     ("bailingmoe2", {"expert_group_used_count": 2, "expert_used_count": 7}, "expert_used_count is 7, expected 1 to 6: the experts of 2 groups of 4"),
     ("glm4moe", {"nextn_predict_layers": 4}, "glm4moe.nextn_predict_layers is 4, expected 0 to 3"),
+    ("llama4", {"nextn_predict_layers": 5}, "llama4.nextn_predict_layers is 5, expected 0 to 4"),
+    ("gemma2", {"nextn_predict_layers": 1, "blk.5.nextn.enorm.weight": [48]}, "blk.5.nextn.enorm.weight is not one that"),
     ("glm4moe", {"nextn_predict_layers": 0, "blk.3.nextn.enorm.weight": [48]}, "blk.3.nextn.enorm.weight is not one that"),
     ("gpt-oss", {"blk.0.attn_sinks.weight": MISSING}, "tensor blk.0.attn_sinks.weight (6) is missing"),
     ("gpt-oss", {"blk.0.attn_sinks.weight": [3]}, "blk.0.attn_sinks.weight has shape 3, expected 6"),
@@ -295,6 +297,17 @@ def test_experts_that_no_layer_has_may_be_described(family, edits, options, tmp_
     assert widths
     bare = {key.split(".", 1)[1]: value for key, value in widths.items()}
     assert numbers(tmp_path, family, edits, **options) == numbers(tmp_path, family, edits | bare, **options)
+
+
+@pytest.mark.parametrize("family, edits", [(f, {}) for f in (
+    "gemma2-deep", "exaone4-deep", "cohere2", "gpt-oss", "mixtral", "qwen3moe", "deepseek2", "bailingmoe2", "lfm2", "deci", "mamba2", "qwen35")] + [
+    ("gemma4-moe", {P: [True, True, False, True, True], "attention.shared_kv_layers": 1})])
+def test_prediction_layers_are_counted_and_left_out(family, edits, tmp_path):
+    """The model that has none, whatever the family: also where a fact hangs on how many layers there are."""
+    options, alone = FAMILIES[family][1], {P: edits[P][:-1]} if edits else {}
+    more = {name: value + value[-1:] for name, value in options.items() if name in ("heads", "kv", "ff", "dims") and isinstance(value, list)}
+    predicting = numbers(tmp_path, family, edits, layers=options.get("layers", 3) + 1, predict=1, **more)
+    assert predicting == numbers(tmp_path, family, edits | alone)
 
 
 @pytest.mark.parametrize("windowed, width, nobodys", [
