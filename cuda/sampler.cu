@@ -3,6 +3,7 @@
 #include "sampler_chain.cuh"
 
 #include "engine/finite.h"
+#include "engine/sampler_failure.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -372,8 +373,9 @@ bool gpu_sampler_result(const struct ring_slot *slot, struct error *err)
     case SAMPLER_NOT_FINITE:
         return finite_error(NULL, (uint32_t)slot->d.id, slot->d.logprob, err);
     case SAMPLER_NONE_LEFT:
-        return error_set(err, ERR_FAIL,
-                         "no token is left to choose: --logit-bias forbids all of them");
+        return sampler_none_left(err);
+    case SAMPLER_OVERFLOW:
+        return sampler_overflow(err);
     default:
         return true;
     }

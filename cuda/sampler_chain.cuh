@@ -223,7 +223,8 @@ static __device__ enum outcome filter_step(struct run *r, uint32_t i)
         r->max = r->max / temp;
         r->touched = true;
         __syncthreads();
-        return GO_ON;
+        failed = failure_of(r, r->max);
+        return failed ? failed_all(r, failed) : GO_ON;
     }
     case SAMPLER_TOP_N_SIGMA: {
         uint64_t v[3] = {0, 0, 0};

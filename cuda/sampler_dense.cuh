@@ -126,12 +126,25 @@ static __device__ uint64_t first_of_thread(const struct run *r)
     return best;
 }
 
+// Why the largest logit that is left is none to pick, if so: as sampler_pick has it.
+static __device__ uint32_t failure_of(const struct run *r, float max)
+{
+    const struct sampler_settings *set = &r->c->set;
+    if (max != INFINITY && max != -INFINITY)
+        return SAMPLER_OK;
+    bool forbids = false;
+#pragma unroll 1
+    for (uint32_t i = 0; i < set->n_bias; i++)
+        forbids = forbids || set->bias[i].bias == -INFINITY;
+    if (max < 0 && forbids)
+        return SAMPLER_NONE_LEFT;
+    return SAMPLER_OVERFLOW;
+}
+
 // What all blocks know after they met: why there is nothing to pick, if so.
 static __device__ uint32_t failure(struct run *r, float max)
 {
-    if (__ldcg(&r->s->not_finite))
-        return SAMPLER_NOT_FINITE;
-    return max == -INFINITY ? SAMPLER_NONE_LEFT : SAMPLER_OK;
+    return __ldcg(&r->s->not_finite) ? (uint32_t)SAMPLER_NOT_FINITE : failure_of(r, max);
 }
 
 // The largest logit.

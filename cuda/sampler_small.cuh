@@ -190,9 +190,10 @@ static __device__ uint32_t draw_small(struct run *r, struct small *w, uint32_t *
         best = keys[0];
     }
     float max = key_logit(best);
-    *failed = SAMPLER_NONE_LEFT;
-    if (max == -INFINITY)
+    *failed = failure_of(r, max);
+    if (*failed)
         return 0;
+    *failed = SAMPLER_NONE_LEFT;
     map_small<T>(w, [](uint64_t key) { return key_by_id(key); });
     team_sort_descending<T>(keys, w->n);
     uint64_t random = rng_u64(r->c->set.seed, r->c->set.first + r->n_history, SAMPLER_DRAW_PICK);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/finite.h"
+#include "engine/sampler_failure.h"
 #include "engine/sampler_math.h"
 #include "engine/settings.h"
 
@@ -522,6 +523,28 @@ static bool check_finite(const float *logits, uint32_t n, struct error *err)
     return i == n || finite_error(NULL, (uint32_t)i, logits[i], err);
 }
 
+bool sampler_none_left(struct error *err)
+{
+    return error_set(err, ERR_FAIL, "no token is left to choose: --logit-bias forbids all of them");
+}
+
+bool sampler_overflow(struct error *err)
+{
+    return error_set(err, ERR_FAIL,
+                     "the model's logits are too large to sample: with biases and penalties, and "
+                     "divided by the temperature, the largest is not finite: the model's weights "
+                     "are damaged, or overflow; download the file again, or use another "
+                     "quantisation");
+}
+
+static bool forbids(const struct sampler_settings *set)
+{
+    uint32_t i = 0;
+    while (i < set->n_bias && set->bias[i].bias != -INFINITY)
+        i++;
+    return i < set->n_bias;
+}
+
 bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n_history,
                   int32_t *id, struct error *err)
 {
@@ -560,9 +583,8 @@ bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history
         if (by_logit(&w.c[i], &w.c[best]) < 0)
             best = i;
     float max = w.c[best].logit;
-    if (max == -INFINITY)
-        return error_set(err, ERR_FAIL,
-                         "no token is left to choose: --logit-bias forbids all of them");
+    if (isinf(max))
+        return max < 0 && forbids(set) ? sampler_none_left(err) : sampler_overflow(err);
     if (greedy) {
         w.c[0] = w.c[best];
         w.n = 1;

@@ -497,6 +497,50 @@ void failures_are_told(void)
           "%s", e.text);
 }
 
+// What few and many candidates come to, by each way to the draw, says what the CPU sampler says.
+void overflows_are_told(void)
+{
+    static const uint8_t chains[][SAMPLER_MAX_CHAIN] = {
+        {SAMPLER_TOP_K, SAMPLER_TEMPERATURE},
+        {SAMPLER_TEMPERATURE, SAMPLER_TOP_K},
+        {SAMPLER_TEMPERATURE},
+        {SAMPLER_TEMPERATURE, SAMPLER_MIN_P},
+        {SAMPLER_MIN_P, SAMPLER_TEMPERATURE},
+    };
+    const float pairs[][2] = {{3e38f, 3e38f}, {3e38f, -3e38f}, {-3e38f, -3e38f}};
+    struct sampler_settings s = sampler_defaults;
+    struct decode_params p = {};
+    struct sampler cpu;
+    struct error err = {};
+    p.sampler = &s;
+    s.temp = 0.8f;
+    s.n_bias = 1;
+    for (uint32_t n_vocab : {3u, 3000u}) {
+        fixture f(n_vocab, 10);
+        for (auto &chain : chains)
+            for (auto &pair : pairs)
+                for (float bias : {0.0f, -INFINITY}) {
+                    memcpy(s.chain, chain, sizeof s.chain);
+                    s.bias[0] = {1, bias};
+                    std::vector<float> l(n_vocab);
+                    for (uint32_t i = 0; i < n_vocab; i++)
+                        l[i] = pair[i % 2];
+                    f.begin(&p);
+                    struct ring_slot slot = f.pick(l, 0, n_vocab > 3 ? 2 : 1);
+                    struct error told = {}, want = {};
+                    int32_t id;
+                    if (!sampler_init(&cpu, &s, n_vocab, &err))
+                        give_up();
+                    const bool picked = sampler_pick(&cpu, l.data(), NULL, 0, &id, &want);
+                    sampler_release(&cpu);
+                    check(!picked && !gpu_sampler_result(&slot, &told) &&
+                              strcmp(told.text, want.text) == 0,
+                          "%u tokens, %g and %g, bias %g: \"%s\", expected \"%s\"", n_vocab,
+                          (double)pair[0], (double)pair[1], (double)bias, told.text, want.text);
+                }
+    }
+}
+
 void a_stop_id_ends_the_steps(void)
 {
     fixture f(500, 100);
@@ -655,6 +699,7 @@ int main(void)
         {"picks of several sequences choose as on the CPU", picks_of_several_sequences},
         {"two samplers at once do not wait for each other", two_samplers_at_once},
         {"a logit that is not finite, and nothing left, are told", failures_are_told},
+        {"logits that overflow while sampling are told", overflows_are_told},
         {"a stop id ends the steps", a_stop_id_ends_the_steps},
         {"ids outside the vocabulary are refused", ids_outside_the_vocabulary_are_refused},
     };

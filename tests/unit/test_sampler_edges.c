@@ -51,6 +51,52 @@ static void alternatives_are_the_likeliest_in_order_with_their_log_probabilities
     }
 }
 
+// Finite logits near the ends of the range, which the sampler's arithmetic takes over them.
+static void logits_that_overflow_while_sampling_are_told_as_such(void **state)
+{
+    (void)state;
+    static const struct {
+        float high, low, temp, bias;
+        const char *message; // NULL: a token is picked
+    } v[] = {
+        {3e38f, 3e38f, 0.8f, 0, "too large to sample"},
+        {3e38f, -3e38f, 0.8f, 0, "too large to sample"},
+        {-3e38f, -3e38f, 0.8f, 0, "too large to sample"},
+        {1, -3e38f, 0.8f, 0, NULL},
+        {3e38f, -3e38f, 1, 0, NULL},
+        {3e38f, -3e38f, 0, 0, NULL},
+        {3e38f, 1, 0, 3e38f, "too large to sample"}, // greedy, too
+        {3e38f, 1, 0.8f, -INFINITY, "--logit-bias forbids all of them"},
+        {1e9f, 1e9f, 1e-30f, 0, "too large to sample"},
+    };
+    static const uint8_t chains[][SAMPLER_MAX_CHAIN] = {
+        {SAMPLER_TOP_K, SAMPLER_TYPICAL, SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_TEMPERATURE},
+        {SAMPLER_TEMPERATURE, SAMPLER_TOP_N_SIGMA, SAMPLER_TYPICAL, SAMPLER_TOP_P, SAMPLER_MIN_P},
+    };
+    for (size_t i = 0; i < 2 * (sizeof v / sizeof *v); i++) {
+        struct sampler_settings set = sampler_defaults;
+        struct sampler s;
+        struct error err = {0};
+        int32_t id = -1;
+        float l[4];
+        for (int k = 0; k < 4; k++) {
+            l[k] = k % 2 ? v[i / 2].low : v[i / 2].high;
+            set.bias[k] = (struct logit_bias){k, v[i / 2].bias};
+        }
+        set.n_bias = v[i / 2].bias != 0 ? 4 : 0;
+        set.temp = v[i / 2].temp;
+        set.typical = set.top_n_sigma = 0.9f;
+        memcpy(set.chain, chains[i % 2], sizeof set.chain);
+        assert_true(sampler_init(&s, &set, 4, &err));
+        const bool picked = sampler_pick(&s, l, NULL, 0, &id, &err);
+        sampler_release(&s);
+        assert_int_equal(picked, !v[i / 2].message);
+        if (!picked && (!strstr(err.text, v[i / 2].message) || err.code != ERR_FAIL))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, err.text, v[i / 2].message);
+        assert_true(!picked || l[id] == v[i / 2].high);
+    }
+}
+
 static void every_setting_is_a_finite_number(void **state)
 {
     (void)state;
@@ -195,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alternatives_are_the_likeliest_in_order_with_their_log_probabilities),
+        cmocka_unit_test(logits_that_overflow_while_sampling_are_told_as_such),
         cmocka_unit_test(every_setting_is_a_finite_number),
         cmocka_unit_test(every_number_among_the_settings_has_one_row_and_one_option),
         cmocka_unit_test(no_filter_acts_without_temperature),
