@@ -30,12 +30,12 @@ static const struct arch archs[] = {
      .period = 2, .window_needed = true, .experts = HAS_EXPERTS, .experts_normed = true},
     // Gemma 2: the 27B model, of 46 layers, scales scores by its width over its heads
     {"gemma2", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS, .period = 2, .window = 4096,
-     .embd_sqrt = true, .softcaps = true, .attn_softcap = 50, .final_softcap = 30,
-     .n_layer_embd_scale = 46},
+     .embd_sqrt = true, .attn_softcaps = true, .final_softcaps = true, .attn_softcap = 50,
+     .final_softcap = 30, .n_layer_embd_scale = 46},
     // Gemma 3 (text): the 27B model has 62 layers
     {"gemma3", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS | QK_NORM,
      .qk_norm = QK_NORM_HEAD, .period = 6, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true,
-     .softcaps = true, .n_layer_embd_scale = 62},
+     .final_softcaps = true, .n_layer_embd_scale = 62},
     // Gemma 4 (text), dense and with experts
     {"gemma4",
      ROPE_HALVES,
@@ -58,7 +58,7 @@ static const struct arch archs[] = {
      .windowed_rope = WINDOWED_OWN_BASE,
      .embd_sqrt = true,
      .attn_scale = 1,
-     .softcaps = true},
+     .final_softcaps = true},
     // Phi-3, Phi-3.5, Phi-4
     {"phi3", ROPE_HALVES, .may_have = QKV_BIAS, .fused = true, .long_factors = true},
     // Phi-3.5 with experts: as its files are read everywhere, RMS norms with biases

@@ -488,8 +488,9 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
     if (a->logit_scale && !meta_f32(k, "logit_scale", true, 1e6, &logit_scale))
         return false;
     hp->logit_scale = a->logit_scale == LOGITS_DIVIDED ? 1 / logit_scale : logit_scale;
-    if (a->softcaps &&
-        (!meta_f32_or_0(k, "attn_logit_softcapping", false, 1e6, &attn_softcap) ||
+    if ((a->attn_softcaps &&
+         !meta_f32_or_0(k, "attn_logit_softcapping", false, 1e6, &attn_softcap)) ||
+        (a->final_softcaps &&
          !meta_f32_or_0(k, "final_logit_softcapping", false, 1e6, &hp->final_softcap)))
         return false;
     if (a->temperature &&

@@ -132,7 +132,8 @@ struct arch {
     uint32_t n_layer_embd_scale; // models of so many layers scale scores by sqrt(n_head / n_embd)
     bool scales;                 // reads embedding_scale, residual_scale, attention.scale
     enum logit_scale logit_scale;
-    bool softcaps;                     // reads attn_logit_softcapping, final_logit_softcapping, ...
+    bool attn_softcaps,
+        final_softcaps;                // reads attn_logit_softcapping, final_logit_softcapping, ...
     float attn_softcap, final_softcap; // ... which are these where the metadata have none
     bool temperature;                  // reads attention.temperature_scale
     bool temperature_length;           // ... and .temperature_length; else the original context

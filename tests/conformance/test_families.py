@@ -27,6 +27,8 @@ HOSTILE = [
     ("gemma2", {"blk.1.post_ffw_norm.weight": MISSING}, "tensor blk.1.post_ffw_norm.weight (48) is missing"),
     ("gemma2", {"blk.1.attn_q_norm.weight": [20]}, "blk.1.attn_q_norm.weight is not one that architecture gemma2 has"),
     ("gemma2", {"residual_scale": 0.5}, "gemma2.residual_scale is not one that hokku knows of architecture gemma2"),
+    ("gemma3", {"attn_logit_softcapping": 5.0}, "gemma3.attn_logit_softcapping is not one that hokku knows of architecture gemma3"),
+    ("gemma4", {"attn_logit_softcapping": 5.0}, "gemma4.attn_logit_softcapping is not one that hokku knows of architecture gemma4"),
     ("gemma3", {P: 0}, "sliding_window_pattern is 0, expected 1 to"),
     ("gemma3", {P: [True, False]}, "an array of 2 values of type bool, expected a number or a bool for each of 8 layers"),
     ("gemma3", {P: [1] * 8}, "of type uint32, expected a number or a bool for each of 8 layers"),
@@ -238,6 +240,7 @@ HOSTILE = [
 # family, what is set otherwise: the same model
 SAME = [
     *((family, {"feed_forward_length": ff}) for family in ("qwen35moe", "qwen3next", "qwen3moe", "gpt-oss", "minimax-m2") for ff in (MISSING, 0)),
+    ("gemma3", {"attn_logit_softcapping": 0.0}),
     ("dots1", {"feed_forward_length": [80, 0, 0]}),
     ("deepseek2", {"feed_forward_length": [80, 0, 0]}),
     ("ernie4_5-moe", {"feed_forward_length": [80, 0, 80, 0, 80]}),
