@@ -142,6 +142,11 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m, st
         return false;
     for (uint32_t i = 0; i < n; i++) {
         struct layer *l = &first[i];
+        if (alone && l->n_head == 0 && l->n_head_kv > 0)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s.attention.head_count_kv is %u at layer %u, expected "
+                             "0, as attention.head_count",
+                             k->arch, l->n_head_kv, i);
         l->mixer = l->n_head == 0 ? MIXER_NONE : l->n_head_kv == 0 ? MIXER_LINEAR : MIXER_ATTENTION;
         if (l->mixer == MIXER_LINEAR && a->short_conv) {
             l->mixer = MIXER_CONV;
@@ -398,6 +403,13 @@ static bool read_rope_dim(struct meta *k, const char *name, uint32_t head_dim, u
                      *out);
 }
 
+static bool read_theta(struct meta *k, const char *name, float *theta)
+{
+    return meta_f32(k, name, false, 1e15, theta) &&
+           (*theta >= 1 || error_set(k->err, ERR_MODEL, "metadata key %s is %g, expected 1 to 1e15",
+                                     k->key, (double)*theta));
+}
+
 // Of layers that see all.
 static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uint32_t head_dim)
 {
@@ -416,16 +428,18 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uin
     static const char n_dim[] = "rope.dimension_count";
     if ((rotated && !read_rope_dim(k, n_dim, head_dim, &r->n_dim)) ||
         (!rotated && head_dim > 0 && !meta_u32(k, n_dim, false, 2, head_dim, &r->n_dim)) ||
-        !meta_f32(k, "rope.freq_base", false, 1e15, &r->theta))
+        !read_theta(k, "rope.freq_base", &r->theta))
         return false;
     if (!rotated) {
         r->layout = ROPE_NONE;
         r->n_dim = 0;
     }
-    if (a->vision) { // all channels of a text's positions are equal
-        meta_find(k, "rope.dimension_sections");
-        meta_find(k, "n_deepstack_layers");
-    }
+    // Which channel of a position turns which pairs, and what images are given to: all channels of
+    // a text's positions are equal.
+    uint32_t n_deepstack = 0;
+    if (a->vision && (!meta_parts(k, "rope.dimension_sections", 4, r->n_dim / 2) ||
+                      !meta_u32(k, "n_deepstack_layers", false, 0, UINT32_MAX, &n_deepstack)))
+        return false;
     return read_scaling(k, a, r) && read_yarn(k, a, r);
 }
 
@@ -441,7 +455,7 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
         other->factor = other->attn_factor = 1;
         if (a->windowed_rope == WINDOWED_OWN_BASE) {
             other->theta = 10000;
-            if (!meta_f32(k, "rope.freq_base_swa", false, 1e15, &other->theta))
+            if (!read_theta(k, "rope.freq_base_swa", &other->theta))
                 return false;
         }
         if (a->windowed_heads &&

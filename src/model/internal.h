@@ -169,7 +169,9 @@ bool meta_f32_or_0(struct meta *k, const char *name, bool required, double max, 
 // One value for all layers, or an array of one for each: value i goes to *(out + i * stride bytes).
 bool meta_per_layer(struct meta *k, const char *name, bool required, uint32_t n_layer, uint32_t min,
                     uint32_t max, uint32_t *out, size_t stride);
-// The same without the architecture's name before the key; an array it must be.
+// Checks an array of integers, at most `most` parts of `whole`.
+bool meta_parts(struct meta *k, const char *name, uint32_t most, uint32_t whole);
+// meta_per_layer without the architecture's name before the key; an array it must be.
 bool meta_f32_per_layer(struct meta *k, const char *key, uint32_t n_layer, float *out,
                         size_t stride);
 // Refuses the first key of the architecture that was not asked for, unless it is 0, or known to

@@ -90,6 +90,14 @@ static bool is_float(uint32_t type)
     return type == GGUF_FLOAT32 || type == GGUF_FLOAT64;
 }
 
+static bool of_integers(struct meta *k, const struct gguf_array *a)
+{
+    return (a->type != GGUF_STRING && a->type != GGUF_ARRAY && !is_float(a->type) &&
+            a->type != GGUF_BOOL) ||
+           error_set(k->err, ERR_MODEL, "metadata key %s is an array of %s, expected integers",
+                     k->key, gguf_value_type_name(a->type));
+}
+
 static bool one_each(struct meta *k, const struct gguf_array *a, uint32_t n_layer)
 {
     return a->count == n_layer ||
@@ -104,12 +112,7 @@ bool meta_per_layer(struct meta *k, const char *name, bool required, uint32_t n_
     const struct gguf_kv *kv = meta_find(k, name);
     if (kv && kv->type == GGUF_ARRAY) {
         const struct gguf_array *a = &kv->v.a;
-        if (a->type == GGUF_STRING || a->type == GGUF_ARRAY || is_float(a->type) ||
-            a->type == GGUF_BOOL)
-            return error_set(k->err, ERR_MODEL,
-                             "metadata key %s is an array of %s, expected integers", k->key,
-                             gguf_value_type_name(a->type));
-        if (!one_each(k, a, n_layer))
+        if (!of_integers(k, a) || !one_each(k, a, n_layer))
             return false;
         for (uint32_t i = 0; i < n_layer; i++) {
             const int64_t v = gguf_array_i64(a, i);
@@ -126,6 +129,32 @@ bool meta_per_layer(struct meta *k, const char *name, bool required, uint32_t n_
         return false;
     for (uint32_t i = 0; kv && i < n_layer; i++)
         *(uint32_t *)((char *)out + i * stride) = v;
+    return true;
+}
+
+bool meta_parts(struct meta *k, const char *name, uint32_t most, uint32_t whole)
+{
+    const struct gguf_kv *kv = meta_find(k, name);
+    int64_t left = whole;
+    if (!kv)
+        return true;
+    if (kv->type != GGUF_ARRAY)
+        return error_set(k->err, ERR_MODEL, "metadata key %s is no array of integers", k->key);
+    if (!of_integers(k, &kv->v.a))
+        return false;
+    if (kv->v.a.count > most)
+        return error_set(k->err, ERR_MODEL, "metadata key %s has %llu values, expected at most %u",
+                         k->key, (unsigned long long)kv->v.a.count, most);
+    for (size_t i = 0; i < kv->v.a.count; i++) {
+        const int64_t v = gguf_array_i64(&kv->v.a, i);
+        if (v < 0 || v > left)
+            return error_set(
+                k->err, ERR_MODEL,
+                "metadata key %s has %lld at %zu, expected numbers from 0 on whose sum "
+                "is at most %u",
+                k->key, (long long)v, i, whole);
+        left -= v;
+    }
     return true;
 }
 

@@ -238,6 +238,7 @@ static void wrong_models_are_refused_with_the_reason(void **state)
         {"llama", SET_U32, "llama.rope.dimension_count", 10, .message = "is 10, expected 2 to 8"},
         {"llama", SET_U32, "llama.rope.dimension_count", 0, .message = "is 0, expected 2 to 8"},
         {"llama", SET_F32, "llama.rope.freq_base", -5, .message = "llama.rope.freq_base is -5"},
+        {"llama", SET_F32, "llama.rope.freq_base", 0.99, .message = "0.99, expected 1 to 1e15"},
         {"llama", SET_STR, "llama.rope.scaling.type", .text = "longrope",
          .message = "is \"longrope\"; none, linear and yarn are supported"},
         {"llama", SET_F32, "llama.rope.scaling.factor", -2, .message = "factor is -2, expected"},

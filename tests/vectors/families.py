@@ -321,7 +321,7 @@ FAMILIES = {
     "qwen35": (Qwen35, dict(
         arch="qwen35", layers=5, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", delta=(6, 3, 14, 4, 3, False),
         meta=EPS | DELTA | {"ssm.time_step_rank": 6, "ssm.group_count": 3, "ssm.state_size": 14, "ssm.inner_size": 84,
-                            "rope.dimension_sections": [3, 3, 2, 0]})),
+                            "rope.dimension_sections": [2, 1, 1, 0]})),
     "qwen35moe": (Qwen35Moe, dict(
         arch="qwen35moe", seed=1, layers=4, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", tied=False,
         delta=(4, 2, 10, 3, 3, False), experts=dict(n=7, used=2, ff=24, shared=40, router=True), meta=EPS | DELTA | {
