@@ -44,51 +44,56 @@ static bool read_groups(struct meta *k, struct experts *x)
                      k->arch, x->n_used, n, x->n_group_used, x->n_group, k->key);
 }
 
-// What the widths of experts follow from; 0: the metadata do not say it.
-struct widths {
-    uint32_t expert, shared, n_shared, latent;
-};
-
 static const uint32_t most_wide = 1u << 24;
 
-static bool read_widths(struct meta *k, const struct arch *a, struct widths *w)
+// As the file says it of each layer, whether that has experts or not.
+static bool read_widths(struct meta *k, const struct arch *a, struct model *m, uint32_t *n_shared,
+                        uint32_t *n_latent)
 {
-    return (!a->experts_latent || meta_u32(k, "moe_latent_size", false, 0, 1u << 20, &w->latent)) &&
-           meta_u32(k, "expert_feed_forward_length", false, 1, most_wide, &w->expert) &&
-           meta_u32(k, "expert_shared_feed_forward_length", false, 0, most_wide, &w->shared) &&
-           meta_u32(k, "expert_shared_count", false, 0, 4096, &w->n_shared);
+    const uint32_t n = m->hp.n_layer;
+    struct layer *const first = m->layers;
+    return (!a->experts_latent || meta_u32(k, "moe_latent_size", false, 0, 1u << 20, n_latent)) &&
+           meta_per_layer(k, "expert_shared_feed_forward_length", false, n, 0, most_wide,
+                          &first->experts.n_ff_shared, sizeof *first) &&
+           meta_u32(k, "expert_shared_count", false, 0, 4096, n_shared) &&
+           meta_per_layer(k, "expert_feed_forward_length", false, n, 0, most_wide,
+                          &first->experts.n_ff, sizeof *first);
 }
 
-// n_ff: of a plain feed-forward network in their place.
-static bool set_widths(struct meta *k, const struct arch *a, const struct widths *w, uint32_t n_ff,
-                       struct experts *x)
+// Of layer i, which has experts: what else the file says takes the place of what it does not.
+static bool set_widths(struct meta *k, const struct arch *a, uint32_t i, uint32_t n_ff,
+                       uint32_t n_shared, struct experts *x)
 {
-    x->n_latent = w->latent;
-    x->n_ff = w->expert > 0 || a->experts_beside ? w->expert : n_ff;
+    if (!meta_find(k, "expert_feed_forward_length")) {
+        if (n_ff == 0 || a->experts_beside)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s is missing, and feed_forward_length gives no width "
+                             "of experts in its place",
+                             k->key);
+        x->n_ff = n_ff;
+    }
     if (x->n_ff == 0)
         return error_set(k->err, ERR_MODEL,
-                         "metadata key %s.expert_feed_forward_length is missing, and "
-                         "feed_forward_length gives no width of experts in its place",
-                         k->arch);
-    uint64_t width = w->shared;
+                         "metadata key %s is 0 at layer %u, expected 1 to %u: it has experts",
+                         k->key, i, most_wide);
+    uint64_t width = x->n_ff_shared;
     if (a->shared == SHARED_SAME)
         width = x->n_ff;
     if (a->shared == SHARED_BY_COUNT)
-        width = (uint64_t)w->n_shared * (w->shared ? w->shared : x->n_ff);
+        width = (uint64_t)n_shared * (width ? width : x->n_ff);
     x->n_ff_shared = (uint32_t)width;
     return width <= most_wide ||
            error_set(k->err, ERR_MODEL,
                      "metadata key %s.expert_shared_count is %u, and the shared "
                      "experts %llu wide, expected at most %u",
-                     k->arch, w->n_shared, (unsigned long long)width, most_wide);
+                     k->arch, n_shared, (unsigned long long)width, most_wide);
 }
 
 bool experts_read(struct meta *k, const struct arch *a, struct model *m)
 {
     const uint32_t n_layer = m->hp.n_layer;
     struct experts x = {.n_ff = 0};
-    struct widths w = {0};
-    uint32_t dense = 0, step = 1;
+    uint32_t dense = 0, step = 1, n_shared = 0;
     if (a->experts == NO_EXPERTS) {
         meta_find(k, "expert_count");
         return gguf_get_u32(k->g, k->key, false, &x.n, k->err) &&
@@ -103,17 +108,20 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
     if (x.n == 0)
         return true;
     if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) || !read_gate(k, a, &x) ||
-        !read_groups(k, &x) || !read_widths(k, a, &w) ||
+        !read_groups(k, &x) || !read_widths(k, a, m, &n_shared, &x.n_latent) ||
         !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||
         !meta_u32(k, "interleave_moe_layer_step", false, 1, UINT32_MAX, &step))
         return false;
-    for (uint32_t i = dense; i < n_layer; i++) {
+    for (uint32_t i = 0; i < n_layer; i++) {
         struct layer *l = &m->layers[i];
-        if ((i + 1) % step || (a->one_part && l->n_ff == 0))
+        x.n_ff = l->experts.n_ff;
+        x.n_ff_shared = l->experts.n_ff_shared;
+        l->experts = (struct experts){0};
+        if (i < dense || (i + 1) % step || (a->one_part && l->n_ff == 0))
             continue;
-        l->experts = x;
-        if (!set_widths(k, a, &w, l->n_ff, &l->experts))
+        if (!set_widths(k, a, i, l->n_ff, n_shared, &x))
             return false;
+        l->experts = x;
         if (!a->experts_beside)
             l->n_ff = 0;
     }

@@ -126,7 +126,8 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m, st
     struct layer *const first = m->layers;
     const uint32_t n = m->hp.n_layer;
     const bool alone = a->state_space == STATE_SPACE_ALONE;
-    const uint32_t least = a->gaps || alone ? 0 : 1;
+    const bool replaced = alone || a->short_conv; // attention is, in layers without KV heads
+    const uint32_t least = a->gaps || replaced ? 0 : 1;
     struct short_conv conv = {.n = m->hp.n_embd};
     bool attends = false;
     if (!meta_per_layer(k, "attention.head_count", true, n, least, 4096, &first->n_head,
@@ -136,19 +137,19 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m, st
         first[i].n_head_kv = first[i].n_head;
     if (a->short_conv && !meta_u32(k, "shortconv.l_cache", true, 2, 64, &conv.n_taps))
         return false;
-    if (!meta_per_layer(k, "attention.head_count_kv", false, n, a->short_conv ? 0 : least, 4096,
-                        &first->n_head_kv, sizeof *first) ||
+    if (!meta_per_layer(k, "attention.head_count_kv", false, n, least, 4096, &first->n_head_kv,
+                        sizeof *first) ||
         !(a->latent ? read_latent(k, m, d) : read_head_dim(k, a, m, d)))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         struct layer *l = &first[i];
-        if (alone && l->n_head == 0 && l->n_head_kv > 0)
+        if (replaced && l->n_head == 0 && l->n_head_kv > 0)
             return error_set(k->err, ERR_MODEL,
                              "metadata key %s.attention.head_count_kv is %u at layer %u, expected "
                              "0, as attention.head_count",
                              k->arch, l->n_head_kv, i);
         l->mixer = l->n_head == 0 ? MIXER_NONE : l->n_head_kv == 0 ? MIXER_LINEAR : MIXER_ATTENTION;
-        if (l->mixer == MIXER_LINEAR && a->short_conv) {
+        if (l->mixer != MIXER_ATTENTION && a->short_conv) {
             l->mixer = MIXER_CONV;
             l->conv = conv;
         }

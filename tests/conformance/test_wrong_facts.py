@@ -81,6 +81,7 @@ WRONG = {
     "phimoe": ("rope.scaling.attn_factor", 1.0),
     "qwen2-tiny": (BASE, 200.0),
     "qwen2moe": (USED, one_more),
+    "qwen2moe-widths": (USED, one_more),
     "qwen2vl": (BASE, 200.0),
     "qwen3-tiny": (BASE, 200.0),
     "qwen35": (BASE, 200.0),

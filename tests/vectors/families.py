@@ -17,7 +17,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
           predict=0, predict_own=(), scaled=False):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
-    of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(). dims: widths of each
+    of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(); lists as kv. dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
     latent: (q, kv, key, rotated, value): widths of latent attention; q 0: none; made by one matrix where kv heads are heads.
     delta: (heads, key heads, state, taps, interval, whether beta and alpha are one matrix): of delta nets; attention is gated.
@@ -81,7 +81,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         d, owns = dims[l] if dims else head_dim or embd // (heads or 1), own is None or l < own
         mixed = experts and l in experts.get("layers", range(layers))
         if mixed:
-            mixture(b, **experts)
+            mixture(b, **{name: each(value, l) for name, value in experts.items()})
             width = width if experts.get("beside") else 0
         for name in norms:
             if h or ssm if name == "attn_norm" else width or mixed or name != "ffn_norm":
@@ -377,6 +377,10 @@ FAMILIES = {
     "granite-unrotated": (Granite, dict(arch="granite", tied=False, meta=EPS | GRANITE | {"rope.scaling.finetuned": False})),
     "granitemoe-unrotated": (GraniteMoe, dict(arch="granitemoe", seed=5, ff=40, experts=dict(n=6, used=2), meta=EPS | GRANITE | {
         "rope.scaling.finetuned": False, "rope.dimension_count": 8})),
+    # Experts of another width in each layer.
+    "qwen2moe-widths": (Qwen2Moe, dict(
+        arch="qwen2moe", seed=2, biases=QKV, experts=dict(n=7, used=2, ff=[24, 40, 16], shared=[56, 24, 72], router=True), meta=EPS | {
+            "expert_shared_feed_forward_length": [56, 24, 72]})),
     # No layer has a window, so none is rotated.
     "cohere2-full": (Cohere2, dict(arch="cohere2", layers=2, norms=PRE[:1], meta=LAYER_EPS | {
         "logit_scale": 0.8, "attention.sliding_window": 26, "attention.sliding_window_pattern": 1})),
