@@ -54,6 +54,16 @@ static bool own_prompts(const struct options *o, struct buf *out)
     return slash && buf_printf(out, "%.*s/prompts", (int)(slash - o->config_file), o->config_file);
 }
 
+// Whether "@a, @b" has this name. (An @ stands at the beginning of one, and nowhere else.)
+static bool has_name(const char *names, const char *name)
+{
+    const size_t n = strlen(name);
+    const char *at = strstr(names, name);
+    while (at && at[n] && at[n] != ',')
+        at = strstr(at + n, name);
+    return at != NULL;
+}
+
 static void list_prompts(const char *path, struct buf *out)
 {
     DIR *d = path ? opendir(path) : NULL;
@@ -63,7 +73,7 @@ static void list_prompts(const char *path, struct buf *out)
         if (len <= 4 || len > 64 || strcmp(e->d_name + len - 4, ".txt") != 0)
             continue;
         snprintf(name, sizeof name, "@%.*s", (int)len - 4, e->d_name);
-        if (strspn(name + 1, prompt_name) == strlen(name + 1) && !strstr(buf_str(out), name))
+        if (strspn(name + 1, prompt_name) == strlen(name + 1) && !has_name(buf_str(out), name))
             buf_printf(out, "%s%s", out->len ? ", " : "", name);
     }
     if (d)

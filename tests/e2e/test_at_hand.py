@@ -199,6 +199,17 @@ def test_prompts_of_ones_own_come_first_and_are_completed(chat, hokku, home, tin
     assert r.returncode == 2 and b"@mine" in r.stderr and b"@coder" in r.stderr
 
 
+def test_a_prompt_of_ones_own_hides_none_whose_name_its_own_begins_with(hokku, tiny, tmp_path):
+    d = tmp_path / "config/hokku/prompts"
+    d.mkdir(parents=True)
+    for name in ("coder-rust", "haiku"):
+        (d / f"{name}.txt").write_text("Mine.\n")
+    names = hokku("--complete", "prompts").stdout.split(b"\0")[:-1]
+    assert {b"@coder", b"@coder-rust"} < set(names) and names.count(b"@haiku") == 1
+    r = hokku("-m", tiny, "-sys", "@nope", "hi")
+    assert {b"@coder", b"@coder-rust"} < set(r.stderr.split(b"there are ")[1].strip().split(b", "))
+
+
 def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 4)
     assert "temp 0.5" in c.say("/set temp 0.5")
