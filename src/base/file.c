@@ -65,6 +65,16 @@ bool file_read_setting(const char *path, size_t max_bytes, struct buf *out, stru
     return false;
 }
 
+void file_drop_ends(struct buf *text)
+{
+    utf8_drop_mark(text);
+    if (text->len == 0 || text->data[text->len - 1] != '\n')
+        return;
+    text->len--;
+    text->len -= text->len > 0 && text->data[text->len - 1] == '\r';
+    text->data[text->len] = '\0';
+}
+
 bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,
                        struct buf *out, struct error *err)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/place.h"
-#include "base/utf8.h"
 
 static const char prompt_name[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
 static const char input_mark[] = "{{input}}";
@@ -92,6 +92,17 @@ bool shipped_prompt_names(const struct options *o, struct buf *out)
     return !out->failed;
 }
 
+// Comment lines at the top say what the prompt is for; they are not part of it.
+static void drop_comments(struct buf *text)
+{
+    while (text->len > 0 && text->data[0] == '#') {
+        const char *end = memchr(text->data, '\n', text->len);
+        const size_t n = end ? (size_t)(end - text->data) + 1 : text->len;
+        memmove(text->data, text->data + n, text->len - n + 1); // with the NUL
+        text->len -= n;
+    }
+}
+
 // One of the user's own wins. *found: there is one.
 static bool read_prompt(const struct options *o, const char *name, struct buf *out, bool *found,
                         struct error *err)
@@ -105,32 +116,24 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
     if (own_prompts(o, &own) && buf_printf(&own, "/%s.txt", name))
         ok = place_read(own.data, 1 << 20, out, found, err);
     buf_release(&own);
+    file_drop_ends(out);
+    drop_comments(out);
     if (!ok || *found)
         return ok;
     snprintf(relative, sizeof relative, "prompts/%.60s.txt", name);
     char *path = shipped_file(relative);
     ok = !path || place_read_shipped(path, 1 << 20, out, found, err);
     free(path);
+    file_drop_ends(out);
+    drop_comments(out);
     return ok;
 }
 
 bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err)
 {
     bool found, ok = read_prompt(o, name, out, &found, err);
-    if (!ok || found) {
-        utf8_drop_mark(out);
-        // Comment lines at the top say what the prompt is for; they are not part of it.
-        while (ok && out->len && out->data[0] == '#') {
-            char *end = memchr(out->data, '\n', out->len);
-            size_t n = end ? (size_t)(end - out->data) + 1 : out->len;
-            memmove(out->data, out->data + n, out->len - n);
-            out->len -= n;
-            out->data[out->len] = '\0';
-        }
-        while (ok && out->len && (out->data[out->len - 1] == '\n'))
-            out->data[--out->len] = '\0';
+    if (!ok || found)
         return ok;
-    }
     struct buf names = {0};
     shipped_prompt_names(o, &names);
     error_set(err, ERR_USAGE, "@%.60s: no such system prompt; there are %s", name,

@@ -10,7 +10,6 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/place.h"
-#include "base/utf8.h"
 #include "editor/terminal.h"
 #include "term/actions.h"
 #include "term/fence.h"
@@ -173,9 +172,7 @@ bool repl_edit(struct repl *r, const char *text, struct error *err)
                       r->o->editor);
     if (fd >= 0 && (ok || !written))
         unlink(path.data);
-    utf8_drop_mark(&got);
-    while (ok && got.len > 0 && got.data[got.len - 1] == '\n')
-        got.data[--got.len] = '\0';
+    file_drop_ends(&got);
     free(r->edit);
     r->edit = strdup(ok ? buf_str(&got) : text);
     buf_release(&base);

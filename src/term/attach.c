@@ -80,9 +80,7 @@ bool attach_file(struct attached *a, const char *path, bool utf8, const struct c
                                                 : "a device or socket");
     bool ok = file_read_waiting(path, MAX_FILE, cancel, &text, err) &&
               (!utf8 || attach_is_text(path, &text, err));
-    utf8_drop_mark(&text);
-    while (ok && text.len > 0 && text.data[text.len - 1] == '\n')
-        text.data[--text.len] = '\0';
+    file_drop_ends(&text);
     if (ok && text.len == 0)
         ok = error_set(err, ERR_FAIL, "%s: the file is empty", path);
     ok = ok && (buf_puts(&name, slash ? slash + 1 : path) ||

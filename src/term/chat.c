@@ -14,7 +14,6 @@
 #include "base/mapped.h"
 #include "base/out.h"
 #include "base/place.h"
-#include "base/utf8.h"
 #include "cli/draft_model.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
@@ -47,7 +46,7 @@ static bool read_system(struct chat *c, struct error *err)
     if (o->system_file &&
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
         return false;
-    utf8_drop_mark(&c->system);
+    file_drop_ends(&c->system);
     if (!o->system || o->system[0] != '@')
         return !o->system || buf_puts(&c->system, o->system) ||
                error_oom(err, "the system prompt", strlen(o->system));
@@ -61,17 +60,8 @@ static bool read_system(struct chat *c, struct error *err)
     return ok;
 }
 
-static void strip_last_newline(struct buf *b)
-{
-    if (b->len > 0 && b->data[b->len - 1] == '\n')
-        b->data[--b->len] = '\0';
-    if (b->len > 0 && b->data[b->len - 1] == '\r')
-        b->data[--b->len] = '\0';
-}
-
-// Argument, then -f FILE, then standard input, a blank line between; of files and input a byte
-// order mark and one final newline are left out. "-f -" asks for the input, also where it is a
-// terminal.
+// Argument, then -f FILE, then standard input, a blank line between. "-f -" asks for the input,
+// also where it is a terminal.
 static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
 {
     const struct options *o = c->p->opt;
@@ -87,8 +77,7 @@ static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
         if (source == 1 && with_stdin)
             ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, c->p->cancel, &part,
                              err);
-        utf8_drop_mark(&part);
-        strip_last_newline(&part);
+        file_drop_ends(&part);
         if (ok && part.len) {
             if (c->prompt.len)
                 buf_puts(&c->prompt, "\n\n");

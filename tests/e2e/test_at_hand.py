@@ -128,6 +128,10 @@ def test_what_is_empty_is_not_taken_for_something(chat, stories, tmp_path):
     assert "empty: the file is empty" in c.say(f"/read {tmp_path}/empty")
     assert "no file is attached" in c.say("/detach")
     assert "(1 byte of " in c.say(f"/read {tmp_path}/one")
+    for text, n in (b"ab\n\n", 3), (b"ab\r\n", 2), (b"\n\n", 1):
+        (tmp_path / "lines").write_bytes(text)
+        assert re.search(rf"\({n} bytes? of ", c.say(f"/read {tmp_path}/lines")), text
+    c.say("/detach")
     assert "nothing to export" in c.say(f"/export {tmp_path}/talk.md")
     assert not (tmp_path / "talk.md").exists()
 

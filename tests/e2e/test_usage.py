@@ -516,13 +516,26 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, st
             got = json.loads(hokku(*args, "--chat-template-file", tmp_path / template, *more, **kw).stdout)
             assert (got["prompt_tokens"], got["tokens"]) == (want["prompt_tokens"], want["tokens"]), more
     system = [json.loads(hokku("-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512, "--chat-template", "chatml", *way, "hi").stdout)
-              for way in (["-sysf", tmp_path / "text"], ["-sys", "Once upon\n"])]
+              for way in (["-sysf", tmp_path / "text"], ["-sys", "Once upon"])]
     assert system[0]["prompt_tokens"] == system[1]["prompt_tokens"] and system[0]["tokens"] == system[1]["tokens"]
     framed, plain = (json.loads(hokku(*args, "--chat-template-file", tmp_path / "t.jinja", *way, env=env).stdout)
                      for way in (["-sys", "@mine", "a time"], ["Once upon a time"]))
     assert framed["prompt_tokens"] == plain["prompt_tokens"]
     (tmp_path / "context.json").write_bytes(mark + b'{"messages": [{"content": "x"}]}')
     assert hokku("render", "--chat-template-file", tmp_path / "marked.jinja", tmp_path / "context.json").stdout == b"x"
+
+
+@pytest.mark.parametrize("text", [b"Be brief.", b"Be brief.\n", b"Be brief.\r\n", b"Be brief.\n\n", b"Be brief.\r\n\r\n", b"Be brief.\r", b"\xef\xbb\xbfBe brief.\n\n\n"])
+def test_of_every_text_of_a_file_one_final_newline_is_left_out(hokku, stories, tmp_path, text):
+    args = ["-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512, "--chat-template", "chatml"]
+    ask = lambda *more, **kw: [json.loads(hokku(*args, *more, **kw).stdout)[k] for k in ("prompt_tokens", "tokens")]  # noqa: E731
+    (tmp_path / "text").write_bytes(text)
+    (tmp_path / "config/hokku/prompts").mkdir(parents=True)
+    (tmp_path / "config/hokku/prompts/mine.txt").write_bytes(text)
+    want = text.removeprefix(b"\xef\xbb\xbf")
+    want = (want.removesuffix(b"\r\n") if want.endswith(b"\r\n") else want.removesuffix(b"\n")).decode()
+    assert ask("-f", tmp_path / "text") == ask(input=text) == ask("-p", want)
+    assert ask("-sysf", tmp_path / "text", "hi") == ask("-sys", "@mine", "hi") == ask("-sys", want, "hi")
 
 
 # What tells how to answer is a part of the command line; a text is what the command works on.
