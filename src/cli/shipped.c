@@ -92,7 +92,8 @@ bool shipped_prompt_names(const struct options *o, struct buf *out)
     return !out->failed;
 }
 
-// Comment lines at the top say what the prompt is for; they are not part of it.
+// Comment lines at the top of a file that comes with hokku say what the prompt is for; they are not
+// part of it. (In a text of one's own such a line is a heading.)
 static void drop_comments(struct buf *text)
 {
     while (text->len > 0 && text->data[0] == '#') {
@@ -117,7 +118,6 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
         ok = place_read(own.data, 1 << 20, out, found, err);
     buf_release(&own);
     file_drop_ends(out);
-    drop_comments(out);
     if (!ok || *found)
         return ok;
     snprintf(relative, sizeof relative, "prompts/%.60s.txt", name);

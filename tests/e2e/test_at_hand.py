@@ -186,12 +186,15 @@ def test_an_editor_that_leaves_no_text_leaves_the_message(chat, stories, tmp_pat
 def test_prompts_of_ones_own_come_first_and_are_completed(chat, hokku, home, tiny, tmp_path):
     d = tmp_path / "config/hokku/prompts"
     d.mkdir(parents=True)
-    (d / "mine.txt").write_text("# what it is for\nYou are mine.\n")
+    (d / "mine.txt").write_text("# A heading\nYou are mine.\n")
     (d / "haiku.txt").write_text("Not a haiku.\n")
     c = chat("-m", tiny, "-n", 2, "-sys", "@mine")
-    assert "You are mine." in c.say("/system")
+    assert re.search("# A heading\r?\n *You are mine.", c.say("/system"))  # (only what comes with hokku has comments)
     c.say("/system @haiku")
     assert "Not a haiku." in c.say("/system")
+    c.say("/system @coder")
+    out = c.say("/system")
+    assert "You are an experienced programmer" in out and "#" not in out
     c.p.send("/system @mi\t\r")
     c.ready()
     assert "You are mine." in c.say("/system")

@@ -226,7 +226,7 @@ def frame(home):
     d = os.path.join(home["XDG_CONFIG_HOME"], "hokku", "prompts")
     os.makedirs(d)
     with open(os.path.join(d, "frame.txt"), "w") as f:
-        f.write("# puts words around\nSay {{input}} and {{input}} again:\n")
+        f.write("Say {{input}} and {{input}} again:\n")
     return lambda text: f"Say {text} and {text} again:"
 
 

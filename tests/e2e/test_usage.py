@@ -508,7 +508,7 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, st
     (tmp_path / "marked.jinja").write_bytes(mark + (tmp_path / "t.jinja").read_bytes())
     (tmp_path / "text").write_bytes(mark + b"Once upon\n")
     (tmp_path / "config/hokku/prompts").mkdir(parents=True)
-    (tmp_path / "config/hokku/prompts/mine.txt").write_bytes(mark + b"# a comment\nOnce upon {{input}}\n")
+    (tmp_path / "config/hokku/prompts/mine.txt").write_bytes(mark + b"Once upon {{input}}\n")
     env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     want = json.loads(hokku(*args, "--chat-template-file", tmp_path / "t.jinja", "Once upon").stdout)
     for more, kw in ((["-f", tmp_path / "text"], {}), ([], {"input": mark + b"Once upon\n"})):
@@ -525,7 +525,7 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, st
     assert hokku("render", "--chat-template-file", tmp_path / "marked.jinja", tmp_path / "context.json").stdout == b"x"
 
 
-@pytest.mark.parametrize("text", [b"Be brief.", b"Be brief.\n", b"Be brief.\r\n", b"Be brief.\n\n", b"Be brief.\r\n\r\n", b"Be brief.\r", b"\xef\xbb\xbfBe brief.\n\n\n"])
+@pytest.mark.parametrize("text", [b"Be brief.", b"Be brief.\n", b"Be brief.\r\n", b"Be brief.\n\n", b"Be brief.\r\n\r\n", b"Be brief.\r", b"\xef\xbb\xbfBe brief.\n\n\n", b"# Brief\n\nBe so.\n", b"# Brief"])
 def test_of_every_text_of_a_file_one_final_newline_is_left_out(hokku, stories, tmp_path, text):
     args = ["-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512, "--chat-template", "chatml"]
     ask = lambda *more, **kw: [json.loads(hokku(*args, *more, **kw).stdout)[k] for k in ("prompt_tokens", "tokens")]  # noqa: E731
