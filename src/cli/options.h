@@ -32,6 +32,14 @@ struct str_list {
     const char *items[OPTIONS_MAX_LIST];
     size_t n;
 };
+// Whether it has this very text, not only one that is alike.
+static inline bool str_list_has(const struct str_list *l, const char *text)
+{
+    size_t i = 0;
+    while (i < l->n && l->items[i] != text)
+        i++;
+    return i < l->n;
+}
 
 // The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set.
 struct hub_environment {

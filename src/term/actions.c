@@ -342,10 +342,40 @@ static bool say_setting(struct repl *r, const char *name)
     return true;
 }
 
+// Of the texts of /set stop those that nothing names any more. (The others are the command line's,
+// and what the shelf has may come back.)
+static void free_stops(struct repl *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_stops; i++) {
+        if (str_list_has(&r->opt->stop, r->stops[i]) || shelf_has_stop(&r->shelf, r->stops[i]))
+            r->stops[n++] = r->stops[i];
+        else
+            free(r->stops[i]);
+    }
+    r->n_stops = n;
+}
+
+static bool add_stop(struct repl *r, const char *text, struct error *err)
+{
+    struct str_list *stop = &r->opt->stop;
+    bool failed = false;
+    if (stop->n == OPTIONS_MAX_LIST)
+        return error_set(err, ERR_FAIL, "no more than %d stop texts; /set stop off forgets them",
+                         OPTIONS_MAX_LIST);
+    char *mine = array_grow(&failed, &r->stops, r->n_stops, &r->cap_stops, sizeof *r->stops)
+                     ? strdup(text)
+                     : NULL;
+    if (!mine)
+        return error_oom(err, "a stop text", strlen(text));
+    r->stops[r->n_stops++] = mine;
+    stop->items[stop->n++] = mine;
+    return true;
+}
+
 // Stop texts: added one by one, in quotes or not, off (without) forgets all.
 static bool set_stop(struct repl *r, char *value, struct error *err)
 {
-    struct str_list *stop = &r->opt->stop;
     size_t n = strlen(value);
     const bool off = is_off(value);
     if (n > 2 && value[0] == '"' && value[n - 1] == '"') {
@@ -353,17 +383,10 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
         value++;
     }
     if (off) {
-        stop->n = 0;
-    } else if (*value) {
-        char *mine = r->n_stops < OPTIONS_MAX_LIST ? strdup(value) : NULL;
-        if (!mine || stop->n == OPTIONS_MAX_LIST) {
-            free(mine);
-            return error_set(err, ERR_FAIL,
-                             "no more than %d stop texts; /set stop off forgets them",
-                             OPTIONS_MAX_LIST);
-        }
-        r->stops[r->n_stops++] = mine;
-        stop->items[stop->n++] = mine;
+        r->opt->stop.n = 0;
+        free_stops(r);
+    } else if (*value && !add_stop(r, value, err)) {
+        return false;
     }
     struct buf now = {0};
     options_get(r->opt, "reverse-prompt", &now);

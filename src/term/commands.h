@@ -18,10 +18,10 @@ struct repl {
     struct view view;
     struct line_editor *editor; // NULL: lines as the terminal itself gives them
     struct session_lock *session;
-    struct shelf shelf;            // what was replaced
-    struct attached attached;      // by /read: goes before the next message
-    char *stops[OPTIONS_MAX_LIST]; // by /set stop; owned
-    size_t n_stops;
+    struct shelf shelf;       // what was replaced
+    struct attached attached; // by /read: goes before the next message
+    char **stops;             // texts of /set stop that the settings or the shelf have; owned
+    size_t n_stops, cap_stops;
     struct buf prefill;  // by /prefill: start of the next answer
     struct buf frame;    // each message is put into it; empty: none
     char *edit;          // text to put on the next line; owned

@@ -265,6 +265,29 @@ def test_a_stop_text_set_in_the_chat_stops(chat, hokku, stories):
     assert "the answer is finished" in c.say("/continue")
 
 
+def test_as_many_stop_texts_as_at_first_can_be_set_when_they_were_forgotten(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    for i in range(64):
+        c.say(f"/set stop t{i}")
+    assert "no more than 64 stop texts; /set stop off forgets them" in c.say("/set stop more")
+    assert "stop off" in c.say("/set stop off")
+    assert 'stop "more"' in c.say("/set stop more")
+
+
+def test_a_stop_text_comes_back_with_the_settings_that_undo_brings_back(chat, hokku, stories):
+    assert hokku("-m", stories, *PLAIN, "-n", 4, "--session", "other", "x").returncode == 0
+    c = chat("-m", stories, *PLAIN, "-n", 4, "-r", "given")
+    c.say("Once upon a time")
+    c.say("/set stop first")
+    c.say("/load other")
+    assert "stop off" in c.say("/set stop off")
+    assert 'stop "other"' in c.say("/set stop other")  # (of the same length: where the first one was, had it gone)
+    c.say("/undo")
+    assert re.search(r'\nstop +"given" "first"', c.say("/set"))
+    c.say("/redo")
+    assert re.search(r'\nstop +"other"', c.say("/set"))
+
+
 def test_a_chat_that_begins_with_a_file_stays_open(home, tiny, tmp_path):
     from test_repl import Chat
     (tmp_path / "notes.txt").write_text("my notes\n")
