@@ -106,9 +106,7 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
             n_blank++;
             continue;
         }
-        if (!batch_prompt(before, text, n, &prompt, err)) {
-            ok = false;
-        } else if (!answer(b, &prompt, true, err)) {
+        if (!batch_prompt(before, text, n, &prompt, err) || !answer(b, &prompt, true, err)) {
             ok = false;
             if (!err || err->code != ERR_INTERRUPTED) {
                 error_prefix(err, "line %zu", in.number);
@@ -116,8 +114,10 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
             }
         }
     }
-    if (ok && next == LINE_TOO_LONG)
+    if (ok && next == LINE_TOO_LONG) {
         error_prefix(err, "line %zu", in.number);
+        say_rest(b, &in);
+    }
     ok = ok && next == LINE_END;
     line_reader_release(&in);
     buf_release(&prompt);

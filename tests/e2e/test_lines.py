@@ -147,6 +147,8 @@ def test_a_line_that_is_too_long_to_be_read_fails_alone(hokku):
     assert [([j["line"] for j in objects(r)], r.returncode) for r in parts] == [([2, 4], 1), ([1, 3], 0)]
     turns = hokku(*SAMPLED, "-n", 4, "--turns", input=lines)  # what comes after it would answer another conversation
     assert turns.returncode == 1 and b"line 2: longer than 16,777,216 bytes" in turns.stderr and len(turns.stdout.splitlines()) == 1
+    more = b"hokku: what comes behind line 2 is not answered\n"
+    assert more in turns.stderr and more not in hokku(*SAMPLED, "-n", 4, "--turns", input=lines[:lines.index(b"hello")]).stderr
 
 
 def test_the_longest_line_that_may_be_is_read(hokku):
