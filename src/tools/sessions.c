@@ -185,7 +185,7 @@ static bool put_match(const char *name, size_t turn, const struct message *m, co
 
 static bool search(const struct options *o, const char *what, struct buf *out, struct error *err)
 {
-    size_t n, n_found = 0;
+    size_t n, n_found = 0, n_bad = 0;
     if (!*what)
         return error_set(err, ERR_USAGE,
                          "hokku sessions search: found an empty TEXT, expected "
@@ -199,9 +199,14 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
     bool ok = true;
     for (size_t i = 0; i < n; i++) {
         struct conversation c = {0};
+        struct error why = {0};
         size_t turn = 0;
-        bool good = session_path(o->state_dir, names[i], &path, NULL) &&
-                    session_file_text(path.data, &c, NULL);
+        const bool good = session_path(o->state_dir, names[i], &path, &why) &&
+                          session_file_text(path.data, &c, &why);
+        if (!good) { // what is in it nobody knows
+            out_say("hokku: %s", why.text);
+            n_bad++;
+        }
         for (size_t k = 0; good && k < c.n_messages; k++) {
             const struct message *m = &c.messages[k];
             size_t n_at;
@@ -220,7 +225,8 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
         ok &= put_json(found, out);
     if (!ok)
         return error_oom(err, "what was found", out->len);
-    return n_found > 0 || error_set(err, ERR_FAIL, "no saved session has the text \"%.60s\"", what);
+    return n_found > 0 || error_set(err, ERR_FAIL, "no saved session%s has the text \"%.60s\"",
+                                    n_bad > 0 ? " that can be read" : "", what);
 }
 
 bool tool_sessions(const struct options *o, struct buf *out, struct error *err)

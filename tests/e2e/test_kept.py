@@ -351,6 +351,19 @@ def test_sessions_are_searched_whatever_the_case_of_letters(hokku, tiny, text, w
     assert (r.returncode, r.stdout) == ((0, f"b turn 1 you: {text}\n".encode()) if found else (1, b"")), r
 
 
+def test_a_search_names_the_sessions_that_it_could_not_read(hokku, tiny, sessions):
+    for name in "abc":
+        ask(hokku, tiny, name, "a word")
+    os.truncate(sessions / "b.session", 40)
+    (sessions / "c.session").write_text("garbage")
+    said = [f"hokku: {sessions}/{n}.session: the session is damaged" for n in "bc"]
+    for what, code, out, more in (("word", 0, b"a turn 1 you: a word\n", 0), ("nowhere", 1, b"", 1)):
+        r = hokku("sessions", "search", what)
+        lines = r.stderr.decode().splitlines()
+        assert (r.returncode, r.stdout, len(lines)) == (code, out, 2 + more) and all(map(str.startswith, lines, said)), r
+    assert lines[2] == 'hokku: no saved session that can be read has the text "nowhere"'
+
+
 @pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 argument, expected NAME NEW"),
                                        (["rm"], b"expected NAME, one or more"), (["search", ""], b"found an empty TEXT")])
 def test_a_wrong_use_of_sessions_says_what_is_expected(hokku, args, says):
