@@ -118,7 +118,8 @@ static bool run(const struct program *p, int *death, struct error *err)
         ok = tool_run(p, &out, err);
     bool (*print)(enum out_stream s, const char *text, size_t n, struct error *err) =
         tool_prints_json(o) ? out_json : out_text;
-    if (!ok && o->tool == TOOL_REPLAY) // the difference found is the result
+    // The difference found is a result, and so is that nothing was found.
+    if (!ok && (o->tool == TOOL_REPLAY || o->tool == TOOL_SESSIONS))
         print(OUT_STDOUT, buf_str(&out), out.len, NULL);
     if (ok)
         ok = print(OUT_STDOUT, buf_str(&out), out.len, err);

@@ -324,7 +324,9 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     r = hokku("sessions", "search", "word THAT", "--json")
     assert json.loads(r.stdout) == [{"name": "b", "turn": 1, "role": "user", "text": "a Word that is found"}]
     r = hokku("sessions", "search", "nowhere")
-    assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr
+    assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr and r.stdout == b""
+    r = hokku("sessions", "search", "nowhere", "--json")  # for a program that reads an array it is one
+    assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr and r.stdout == b"[]\n"
     md = tmp_path / "b.md"
     assert hokku("sessions", "export", "b", md).returncode == 0
     text = md.read_bytes()
