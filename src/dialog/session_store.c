@@ -266,6 +266,15 @@ static bool take_existing(struct session_lock *l, const char *state_dir, const c
     return ok && session_lock_take(l, state_dir, name, err);
 }
 
+bool session_removable(const char *state_dir, const char *name, struct error *err)
+{
+    struct session_lock l;
+    if (!take_existing(&l, state_dir, name, err))
+        return false;
+    session_lock_release(&l);
+    return true;
+}
+
 bool session_remove(const char *state_dir, const char *name, struct error *err)
 {
     struct session_lock l;

@@ -48,6 +48,7 @@ char *session_latest(const char *state_dir);
 // session's name. Errors: ERR_FAIL: there is neither.
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err);
 // Errors: ERR_FAIL: there is none of that name, it is in use; for mv also: the new name is taken.
+bool session_removable(const char *state_dir, const char *name, struct error *err); // now
 bool session_remove(const char *state_dir, const char *name, struct error *err);
 bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err);
 

@@ -89,6 +89,28 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
     return ok;
 }
 
+static bool is_repeated(const char *const *names, size_t i)
+{
+    size_t k = 0;
+    while (strcmp(names[k], names[i]) != 0)
+        k++;
+    return k < i;
+}
+
+// All of them or, where one of the names is wrong, none.
+static bool remove_all(const struct options *o, const char *const *names, size_t n,
+                       struct error *err)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = session_removable(o->state_dir, names[i], err);
+    if (!ok)
+        return error_prefix(err, "nothing is removed");
+    for (size_t i = 0; ok && i < n; i++)
+        ok = is_repeated(names, i) || session_remove(o->state_dir, names[i], err);
+    return ok;
+}
+
 static bool export(const struct options *o, const char *name, const char *to, struct buf *out,
                    struct error *err)
 {
@@ -254,14 +276,11 @@ bool tool_sessions(const struct options *o, struct buf *out, struct error *err)
                          what, n, n == 1 ? "" : "s", commands[k].args);
     if (!place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
-    bool ok = true;
     switch (k) {
     case LIST:
         return list(o, out, err);
     case RM:
-        for (size_t i = 0; ok && i < n; i++)
-            ok = session_remove(o->state_dir, args[1 + i], err);
-        return ok;
+        return remove_all(o, args + 1, n, err);
     case MV:
         return session_rename(o->state_dir, args[1], args[2], err);
     case EXPORT:

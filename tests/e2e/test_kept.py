@@ -344,6 +344,18 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     assert r.returncode == 1 and b"there is no session a" in r.stderr
 
 
+def test_of_sessions_to_remove_all_are_or_none(hokku, chat, tiny, sessions):
+    for name in "abc":
+        ask(hokku, tiny, name, "a word")
+    c = chat("-m", tiny, "--session", "c", "-n", 2)
+    for wrong, says in (("nope", b"there is no session nope"), ("c", b"in use by another hokku"), ("no/name", b"")):
+        r = hokku("sessions", "rm", "a", wrong, "b")
+        assert r.returncode != 0 and b"hokku: nothing is removed: " in r.stderr and says in r.stderr, r
+        assert {p.name for p in sessions.glob("[abc]*")} == {"a.session", "b.session", "c.session"}
+    c.leave()
+    assert hokku("sessions", "rm", "a", "b", "a", "c").returncode == 0 and not list(sessions.glob("[abc]*"))
+
+
 @pytest.mark.parametrize("text,what,found", [
     ("Grüße aus KÖLN", "gRÜSSE", False), ("Grüße aus KÖLN", "grüße AUS köln", True), ("Ωmega ΣΊΣΥΦΟς", "ωMEGA σίσυφος", True), ("привет", "ПРИВЕТ", True),
     ("ſtraße K", "STRAßE k", True), ("𐐀", "𐐨", True), ("ok Ünïcödé", "ünïCÖDÉ", True), ("a e\u0301", "É", False), ("xqxqxqz9", "XqZ9", True), ("日本語", "本", True), ("日本語", "木", False)])
