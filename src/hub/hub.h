@@ -70,5 +70,6 @@ void hub_models_release(struct hub_models *m);
 // Removes a model by a name that hub_list gives (case does not matter), or all of USER/REPO.
 // *freed: bytes. Errors: ERR_FAIL; when there is none, with the names there are.
 bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, struct error *err);
+bool hub_has(const struct hub_options *o, const char *name, struct error *err); // has one to remove
 
 #endif

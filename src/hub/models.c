@@ -215,6 +215,7 @@ bool hub_list(const struct hub_options *o, struct hub_models *out, struct error 
 
 struct removal {
     const char *name;
+    bool only_looks; // nothing is removed
     uint64_t freed;
     size_t n;
 };
@@ -249,6 +250,9 @@ static bool remove_model(struct cache *c, const char *first, struct removal *r, 
     unsigned no, count = 1;
     struct buf part = {0};
     bool ok = true;
+    r->n++;
+    if (r->only_looks)
+        return true;
     if (hub_split_name(first, &stem, &no, &count) && count > HUB_MAX_PARTS)
         count = 1;
     for (unsigned i = 1; ok && i <= count; i++) {
@@ -259,7 +263,6 @@ static bool remove_model(struct cache *c, const char *first, struct removal *r, 
             r->freed += fetch_drop_parts(c, part.data);
     }
     buf_release(&part);
-    r->n++;
     return ok;
 }
 
@@ -318,7 +321,7 @@ static bool remove_matching(void *user, struct cache *c, const char *label, stru
         buf_release(&by_tag);
         buf_release(&by_path);
     }
-    if (ok && r->n > before)
+    if (ok && r->n > before && !r->only_looks)
         remove_if_empty(c);
     hub_listing_release(&known);
     hub_listing_release(&files);
@@ -326,14 +329,12 @@ static bool remove_matching(void *user, struct cache *c, const char *label, stru
     return ok;
 }
 
-bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, struct error *err)
+static bool visit_named(const struct hub_options *o, struct removal *r, struct error *err)
 {
-    struct removal r = {.name = name};
+    const char *name = r->name;
     struct hub_models there = {0};
-    *freed = 0;
-    bool ok = visit_all(o, remove_matching, &r, err);
-    *freed = r.freed;
-    if (!ok || r.n)
+    bool ok = visit_all(o, remove_matching, r, err);
+    if (!ok || r->n)
         return ok;
     char shown[FORMAT_TEXT];
     struct buf names = {0};
@@ -347,4 +348,17 @@ bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, 
     buf_release(&names);
     hub_models_release(&there);
     return false;
+}
+
+bool hub_has(const struct hub_options *o, const char *name, struct error *err)
+{
+    return visit_named(o, &(struct removal){.name = name, .only_looks = true}, err);
+}
+
+bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, struct error *err)
+{
+    struct removal r = {.name = name};
+    const bool ok = visit_named(o, &r, err);
+    *freed = r.freed;
+    return ok;
 }

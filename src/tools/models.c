@@ -151,6 +151,27 @@ static bool list_table(const struct options *opt, const struct hub_models *m, st
     return ok || error_oom(err, "the list of models", out->len);
 }
 
+// All of them or, where one of the names is wrong, none.
+static bool remove_all(const struct hub_options *opt, const char *const *names, size_t n,
+                       struct buf *out, struct error *err)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = hub_has(opt, names[i], err);
+    if (!ok)
+        return error_prefix(err, "nothing is removed");
+    for (size_t i = 0; ok && i < n; i++) {
+        uint64_t freed;
+        char size[FORMAT_NUMBER];
+        if (i > 0 && !hub_has(opt, names[i], NULL)) // another name of what is gone
+            continue;
+        ok = hub_remove(opt, names[i], &freed, err);
+        if (ok && !buf_printf(out, "removed %s, %s\n", names[i], format_bytes(size, freed)))
+            ok = error_oom(err, "a message", 4096);
+    }
+    return ok;
+}
+
 bool tool_models(const struct options *o, struct buf *out, struct error *err)
 {
     struct hub_setup hub = {0};
@@ -161,13 +182,8 @@ bool tool_models(const struct options *o, struct buf *out, struct error *err)
                          "hokku models: found \"%.60s\", expected nothing or rm NAME",
                          o->args.items[0]);
     bool ok = hub_setup_init(&hub, o, NULL, err);
-    for (size_t i = 1; ok && i < o->args.n; i++) {
-        uint64_t freed;
-        char size[FORMAT_NUMBER];
-        ok = hub_remove(&hub.opt, o->args.items[i], &freed, err);
-        if (ok && !buf_printf(out, "removed %s, %s\n", o->args.items[i], format_bytes(size, freed)))
-            ok = error_oom(err, "a message", 4096);
-    }
+    if (ok && rm)
+        ok = remove_all(&hub.opt, o->args.items + 1, o->args.n - 1, out, err);
     if (ok && !rm)
         ok = hub_list(&hub.opt, &m, err) &&
              (o->json ? list_json(o, &m, out, err) : list_table(o, &m, out, err));

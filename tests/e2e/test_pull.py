@@ -734,8 +734,11 @@ def test_models_rm_removes_what_it_names_and_nothing_else(hokku, hub, cache, lea
     ok(hokku("pull", REPO))
     q8 = ok(hokku("pull", REPO + ":q8_0"))
     refused(hokku("models", "rm", "nobody/nothing"), "nobody/nothing", f"{REPO}:Q4_K_M", code=1)
-    r = hokku("models", "rm", f"{REPO}:q4_k_m")
-    assert r.returncode == 0 and "1.5 MB" in r.stdout
+    there = ggufs(cache)
+    refused(hokku("models", "rm", f"{REPO}:q4_k_m", "nobody/nothing", f"{REPO}:q8_0"), "nothing is removed: ", "nobody/nothing", code=1)
+    assert ggufs(cache) == there and len(there) == 2
+    r = hokku("models", "rm", f"{REPO}:q4_k_m", f"{REPO}:Q4_K_M")  # twice the same
+    assert r.returncode == 0 and r.stdout.count("1.5 MB") == 1
     assert ggufs(cache) == [str(q8.relative_to(cache))]
     hub.add(REPO, files={"x/m-q6_k-00001-of-00002.gguf": b"1" * 10, "x/m-q6_k-00002-of-00002.gguf": b"2" * 10})
     ok(hokku("pull", REPO + ":q6_k"))
