@@ -191,6 +191,19 @@ def test_what_is_wrong_is_refused_by_name_with_what_was_expected(any_served, sta
     assert len(error["message"]) > 20 and (param is None or "expected" in error["message"]), error
 
 
+def test_the_manual_says_which_fields_a_request_may_have(any_served):
+    table = (ROOT / "docs/serve.md").read_text().split("## A request\n\n")[1].split("\n\n")[0]
+    said = {"chat": set(), "completion": set()}
+    for names, text in (row[2:-2].split(" | ", 1) for row in table.splitlines()[2:]):
+        for part in re.split("(?=of a chat also)", names):
+            only = re.search("of a (chat|completion)", part) or re.search("of a (chat|completion)", text)
+            for kind in [only[1]] if only else said:
+                said[kind] |= set(re.findall(r"`(\w+)(?:\.\w+)?`", part))
+    for kind, path in ("chat", "/v1/chat/completions"), ("completion", "/v1/completions"):
+        message = any_served.ask(path, {"bogus": 1})[2]["error"]["message"]
+        assert said[kind] == set(message.split("expected ")[1].split(", "))
+
+
 def test_what_asks_for_nothing_is_taken(any_served):
     fields = {"max_tokens": 5, "seed": 1}
     assert content(any_served.chat(HAIKU, **fields, user="ann", metadata={"a": "b"}, store=False)) == content(any_served.chat(HAIKU, **fields))
