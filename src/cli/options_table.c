@@ -194,7 +194,7 @@ static const struct option_def table[] = {
     {SERVE, "serve", NULL, "--listen", "HOST:PORT|unix:PATH", OPT_STR, AT(listen), 0, NULL, NULL,
      false, "where (127.0.0.1:8080); port 0: one that is free"},
     {SERVE, "serve", NULL, "--api-key-file", "FILE", OPT_STR, AT(api_key_file), 0, NULL, NULL,
-     false, "keys, one on a line, of which clients need one"},
+     false, "keys, one on a line, of which clients need one; # begins a comment"},
     {SERVE, "serve", NULL, "--queue", "N", OPT_U32, AT(queue), 0, NULL, NULL, false,
      "requests that may wait beside those answered (64)", 0, 65536},
     {SERVE, "serve", NULL, "--timeout", "S", OPT_F32, AT(timeout), 0, NULL, NULL, false,

@@ -41,7 +41,9 @@ static bool add_lines(struct api_keys *k, const char *path, char *text, struct e
         k->digests = more;
         digest(line, n, k->digests[k->n++]);
     }
-    return k->n > 0 || error_set(err, ERR_USAGE, "%s: found no key, expected one on a line", path);
+    return k->n > 0 ||
+           error_set(err, ERR_USAGE,
+                     "%s: found no key, expected one on a line that does not begin with #", path);
 }
 
 bool api_keys_read(struct api_keys *k, const char *path, struct error *err)

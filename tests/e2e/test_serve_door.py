@@ -26,6 +26,7 @@ def test_with_a_key_file_only_its_keys_open(home, tmp_path):
 
 
 @pytest.mark.parametrize("text, mode, said", [("0123456789abcdef\n", 0o644, "can be read by others"), ("short\n", 0o600, "expected 16 or more"), ("\n", 0o600, "found no key"),
+                                              ("#0123456789abcdef\n", 0o600, "found no key, expected one on a line that does not begin with #"),
                                               ("0123456789 abcdef\n", 0o600, "blanks"), (None, 0o600, "No such file")])
 def test_a_key_file_that_is_none_is_refused(hokku, tmp_path, text, mode, said):
     path = key_file(tmp_path, text, mode) if text else tmp_path / "none"
