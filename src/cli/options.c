@@ -556,10 +556,12 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     const bool alone = o->tool == TOOL_NONE;
     if (o->help && alone && o->args.n > 0)
         o->tool = tool_named(o->args.items[0]);
-    if (o->help)
+    // What is only printed depends on no configuration.
+    if (o->help || o->version || o->print_completion)
         return true;
+    const bool answers = find(o->tool, "--spec", strlen("--spec")) && !o->stop_keepers;
     return (!alone || take_prompt(o, only_positional, err)) && options_exclude(o, err) &&
-           (!alone || options_check_lines(o, err)) && options_check_draft(o, err);
+           (!alone || options_check_lines(o, err)) && (!answers || options_check_draft(o, err));
 }
 
 void options_release(struct options *o)

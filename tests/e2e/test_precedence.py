@@ -58,3 +58,17 @@ def test_where_both_are_from_elsewhere_the_error_says_from_where(hokku, tmp_path
     r = hokku(*N, env=env, input="hi\n")
     assert r.returncode == (2 if says else 0) and says.replace(b"{}", bytes(config)) in r.stderr and (r.stdout == b"") == bool(says), r
     assert hokku("sessions", env=env).returncode == 0  # to whom neither is a word
+
+
+@pytest.mark.parametrize("args", [["sessions"], ["models"], ["tokenize", "text"], ["inspect"], ["render", "context.json"], ["score", "text"], ["replay", "other"], ["bench", "-p", "8", "-n", "2"],
+                                  ["serve", "--stop"], ["--version"], ["--print-completion", "bash"]], ids=" ".join)
+def test_what_a_configuration_says_of_answers_holds_up_nothing_else(hokku, saved, tmp_path, args):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text("spec draft\nsession a\ncontinue\n")
+    (tmp_path / "text").write_text("one two three")
+    (tmp_path / "context.json").write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
+    r = hokku(*args, cwd=tmp_path)
+    assert r.returncode == 0, r
+    for args, says in ([*N, "hi"], b"cannot be combined"), ([*N, "--session", "a", "hi"], b"expected -md FILE"), (["serve"], b"expected -md FILE"):
+        r = hokku(*args)
+        assert r.returncode == 2 and says in r.stderr, r
