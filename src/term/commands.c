@@ -116,6 +116,21 @@ static const char *nearest(const char *name)
     return best;
 }
 
+// Without the blanks at its end; one behind a backslash belongs to a file's name.
+static void drop_blanks(char *arg)
+{
+    size_t n = strlen(arg);
+    while (n > 0 && strchr(" \t\n", arg[n - 1])) {
+        size_t slashes = 0;
+        while (slashes < n - 1 && arg[n - 2 - slashes] == '\\')
+            slashes++;
+        if (slashes % 2 == 1)
+            break;
+        n--;
+    }
+    arg[n] = '\0';
+}
+
 bool command_run(struct repl *r, char *line, struct error *err)
 {
     size_t n_name = strcspn(line, " \t\n");
@@ -124,8 +139,7 @@ bool command_run(struct repl *r, char *line, struct error *err)
         *arg++ = '\0';
         arg += strspn(arg, " \t\n");
     }
-    for (size_t n = strlen(arg); n > 0 && strchr(" \t\n", arg[n - 1]); n--)
-        arg[n - 1] = '\0';
+    drop_blanks(arg);
     const struct command *c = find(line);
     if (!c) {
         const char *near = nearest(line);

@@ -23,6 +23,14 @@ def test_read_takes_paths_as_people_write_them(chat, home, tiny, tmp_path):
     assert "without its end" in c.say('/read "open')
 
 
+@pytest.mark.parametrize("name, beginning", [("trail .txt ", "trail"), ("two  ", "tw"), ("slash\\", "sla"), ("slash\\ ", "sla"), ("trail .txt ", "'trail"), ("trail .txt ", '"trail')])
+def test_a_completed_name_opens_its_file_whatever_it_ends_in(chat, tiny, tmp_path, name, beginning):
+    (tmp_path / name).write_text("text")
+    c = chat("-m", tiny, "-n", 2, cwd=str(tmp_path))
+    assert "(4 bytes of " in c.say(f"/read {beginning}\t")
+    assert "(4 bytes of " in c.say(f"/read {beginning}\t  ")
+
+
 def test_a_file_that_is_no_text_is_refused_at_once_and_others_stay(chat, tiny, tmp_path):
     (tmp_path / "good.txt").write_text("good")
     (tmp_path / "raw.bin").write_bytes(b"ok\xff\xfe")
