@@ -185,6 +185,25 @@ size_t termsafe_fit(const char *text, size_t n, size_t columns)
     return i;
 }
 
+bool termsafe_excerpt(const char *bytes, size_t n, size_t columns, struct buf *out)
+{
+    enum { MOST = 16 }; // bytes for a column that are looked at: a character with its marks
+    struct buf safe = {0};
+    size_t some = n;
+    if (n / MOST > columns) {
+        some = columns * MOST;
+        some -= utf8_incomplete_tail(bytes, some);
+    }
+    termsafe_text(bytes, some, true, &safe);
+    const char *text = buf_str(&safe);
+    const bool whole = some == n && termsafe_fit(text, safe.len, columns) == safe.len;
+    buf_append(out, text, whole ? safe.len : termsafe_fit(text, safe.len, columns - 1));
+    buf_puts(out, whole ? "" : "…");
+    out->failed |= safe.failed;
+    buf_release(&safe);
+    return !out->failed;
+}
+
 size_t termsafe_width(const char *text, size_t n)
 {
     size_t width = 0;

@@ -35,6 +35,9 @@ bool termsafe_all_plain(const char *s, size_t n);
 
 // The bytes of text[0..n) (safe, as below) that fit in so many columns.
 size_t termsafe_fit(const char *text, size_t n, size_t columns);
+// Appends the beginning of a text, on one line, in at most so many columns (1 or more), the last an
+// ellipsis where more follows.
+bool termsafe_excerpt(const char *bytes, size_t n, size_t columns, struct buf *out);
 // The columns that text[0..n) (already safe, without newline and tab) takes on a terminal.
 size_t termsafe_width(const char *text, size_t n);
 

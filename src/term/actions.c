@@ -9,7 +9,7 @@
 #include "base/decimal.h"
 #include "base/format.h"
 #include "base/out.h"
-#include "base/utf8.h"
+#include "base/termsafe.h"
 #include "cli/shipped.h"
 
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
@@ -494,19 +494,6 @@ bool action_stats(struct repl *r, char *arg, struct error *err)
     return true;
 }
 
-// The beginning of a message, on one line, in at most `width` columns.
-static void excerpt(const struct message *m, size_t width, struct buf *out)
-{
-    struct buf safe = {0};
-    size_t n = m->text.len < 200 ? m->text.len : 200;
-    termsafe_text(buf_str(&m->text), n, true, &safe);
-    size_t fits = termsafe_fit(buf_str(&safe), safe.len, width - 1);
-    buf_append(out, buf_str(&safe), fits);
-    if (fits < safe.len)
-        buf_puts(out, "…");
-    buf_release(&safe);
-}
-
 bool action_context(struct repl *r, char *arg, struct error *err)
 {
     (void)arg;
@@ -527,7 +514,7 @@ bool action_context(struct repl *r, char *arg, struct error *err)
     for (size_t i = 0; i < turns; i++) {
         const struct message *m = conversation_turn(r->c, i);
         buf_clear(&line);
-        excerpt(m, width > 30 ? width - 19 : 11, &line);
+        termsafe_excerpt(buf_str(&m->text), m->text.len, width > 30 ? width - 19 : 11, &line);
         bool dropped = (size_t)(m - r->c->messages) < r->c->first_kept;
         if (dropped)
             view_say(&r->view, "%7zu dropped %s\n", i + 1, buf_str(&line));

@@ -9,6 +9,7 @@
 
 #include "base/mapped.h"
 #include "base/out.h"
+#include "base/termsafe.h"
 #include "cli/shipped.h"
 #include "term/answer_options.h"
 #include "term/commands.h"
@@ -48,6 +49,15 @@ static void on_notice(void *user, const char *line)
     view_say(&r->view, "(%s)\n", line);
 }
 
+static void tell_disobedience(struct repl *r)
+{
+    struct buf name = {0}; // of a schema it is all of its text
+    const char *given = r->o->shape->name;
+    termsafe_excerpt(given, strlen(given), 60, &name);
+    view_say(&r->view, "(the answer does not obey %s yet)\n", buf_str(&name));
+    buf_release(&name);
+}
+
 static void tell_finish(struct repl *r)
 {
     struct conversation *c = r->c;
@@ -75,7 +85,7 @@ static void tell_finish(struct repl *r)
         break;
     }
     if (!shape_obeyed(r->o->shape, r->finish, NULL))
-        view_say(&r->view, "(the answer does not obey %.60s yet)\n", r->o->shape->name);
+        tell_disobedience(r);
 }
 
 static void show_extras(struct repl *r)

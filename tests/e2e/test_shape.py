@@ -112,11 +112,15 @@ def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
 
 
 def test_a_chat_says_when_an_answer_does_not_obey_yet(chat):
-    c = chat(*BUILTIN, "-n", 3, "--grammar", 'root ::= "this is far longer than three tokens can say"')
-    assert "does not obey" in c.say("Hi")
-    c.say("/set n-predict 60")
+    grammar = 'root ::= "this is far longer thén three tökens ççççççççççççççççç can say"'
+    c = chat(*BUILTIN, "-n", 3, "--grammar", grammar)
+    assert f"(the answer does not obey {grammar[:59]}… yet)" in c.say("Hi")
+    c.say("/set n-predict 200")
     out = c.say("/continue")
     assert "does not obey" not in out and "can say" in out
+    c.say("/set n-predict 1")
+    c.say('/set schema {"const":"short, but more than one"}')
+    assert '(the answer does not obey {"const":"short, but more than one"} yet)' in c.say("Hi")
 
 
 def test_an_answer_that_was_held_says_when_it_goes_on_freely(chat):

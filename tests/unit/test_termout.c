@@ -293,6 +293,40 @@ static void cut_sequences_are_completed_and_broken_ones_shown(void **state)
     buf_release(&whole);
 }
 
+static void an_excerpt_is_cut_between_characters_and_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+        size_t columns;
+    } cases[] = {{"", "", 5},
+                 {"abcde", "abcde", 5},
+                 {"abcdef", "abcd\xe2\x80\xa6", 5},
+                 {"abcd\xc3\xa9", "abcd\xc3\xa9", 5},
+                 {"abc\xc3\xa9\xc3\xa9\xc3\xa9", "abc\xc3\xa9\xe2\x80\xa6", 5},
+                 {"ab\xe6\x97\xa5\xe6\x9c\xac", "ab\xe6\x97\xa5\xe2\x80\xa6", 5},
+                 {"a\nb\x1b",
+                  "a\xe2\x90\x8a"
+                  "b\xe2\x90\x9b",
+                  5},
+                 {"ab", "\xe2\x80\xa6", 1}};
+    struct buf b = {0}, marked = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf_clear(&b);
+        assert_true(termsafe_excerpt(cases[i].text, strlen(cases[i].text), cases[i].columns, &b));
+        assert_string_equal(buf_str(&b), cases[i].want);
+    }
+    buf_puts(&marked, "a");
+    for (int i = 0; i < 1000; i++) // marks take no column, and no more of them than is looked at
+        buf_puts(&marked, "\xcc\x81");
+    buf_clear(&b);
+    assert_true(termsafe_excerpt(marked.data, marked.len, 5, &b));
+    assert_true(b.len < 100 && utf8_valid(b.data, b.len));
+    assert_memory_equal(b.data + b.len - 5, "\xcc\x81\xe2\x80\xa6", 5);
+    buf_release(&b);
+    buf_release(&marked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +340,7 @@ int main(void)
         cmocka_unit_test(plain_is_what_no_filter_changes),
         cmocka_unit_test(what_shows_nothing_is_shown),
         cmocka_unit_test(what_fits_is_measured_in_columns),
+        cmocka_unit_test(an_excerpt_is_cut_between_characters_and_says_so),
         cmocka_unit_test(cut_sequences_are_completed_and_broken_ones_shown),
     };
     return RUN_TESTS("termout", tests);
