@@ -14,6 +14,7 @@ enum sampler_failure {
     SAMPLER_OK,
     SAMPLER_NOT_FINITE, // d.id is the first token with such a logit, d.logprob that logit
     SAMPLER_NONE_LEFT,  // --logit-bias forbids every token that there is to choose from
+    SAMPLER_OVERFLOW,   // the largest logit that is left is infinite, by no bias alone
 };
 
 // One sampled token, in pinned memory. seq is written last: the number of the sample, from 1.

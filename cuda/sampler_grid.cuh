@@ -20,9 +20,6 @@ enum {
 
 enum { TOKEN_BREAKER = 1, TOKEN_STOP = 2 };
 
-// What ring_slot.failed says, too: the largest logit that is left is infinite, by no bias alone.
-enum { SAMPLER_OVERFLOW = SAMPLER_NONE_LEFT + 1 };
-
 // Fixed between two calls of gpu_sampler_begin.
 struct sampler_config {
     struct sampler_settings set;
