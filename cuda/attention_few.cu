@@ -19,9 +19,10 @@ template <int DH> using share_of = prompt_share<DH, M, T>;
 template <int DH> struct __align__(16) room
 {
     static constexpr int LD = tile_ld<DH>(), TILE = T * LD; // in halves
-    // Tiles on their way and in use, of keys and of values in turns: two blocks on a
-    // multiprocessor, with heads of 256 one.
-    static constexpr uint32_t N_TILE = DH > 64 ? 6 : 8;
+    // Tiles on their way and in use, of keys and of values in turns. (With six where four are four
+    // prompts took 3 to 9 % longer, by more than the kernel itself: as is believed since its
+    // neighbours then find the multiprocessor's memory divided otherwise.)
+    static constexpr uint32_t N_TILE = DH > 64 ? 4 : 8;
     static constexpr size_t BYTES = sizeof(__half) * (M * LD + N_TILE * TILE);
     static constexpr uint32_t MOST_TILES = prompt_split<DH> / T; // of a split
     static_assert(M * (DH + 8) * sizeof(float) <= N_TILE * TILE * sizeof(__half),
