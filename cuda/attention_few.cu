@@ -256,11 +256,7 @@ bool attention_few_launch(const struct queue *q, const struct attention *a, uint
                           struct error *err)
 {
     const uint32_t x = div_up(n * (a->n_head / a->n_head_kv), (uint32_t)M);
-    struct launch l = {.name = "attention_prefill",
-                       .block = dim3(THREADS),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    struct launch l = prompt_launch(q, THREADS);
     *done = false;
     return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;

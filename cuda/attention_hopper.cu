@@ -394,11 +394,7 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
 {
     const uint32_t x = div_up(n * (a->n_head / a->n_head_kv), (uint32_t)ROWS);
     // one block finds room on a multiprocessor
-    struct launch l = {.name = "attention_prefill",
-                       .block = dim3(THREADS),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    struct launch l = prompt_launch(q, THREADS);
     return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
         if constexpr (HAS_KERNEL<DH>) {

@@ -222,11 +222,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         return attention_wide_launch(q, a, n, false, err);
     if (!attention_norm_whole(q, a, n, &rest, err))
         return false;
-    struct launch l = {.name = "attention_prefill",
-                       .block = dim3(THREADS),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    struct launch l = prompt_launch(q, THREADS);
     const uint32_t n_row = n * (a->n_head / a->n_head_kv);
     const bool small =
         n_row <= SMALL_ROWS && a->reach <= SMALL_REACH && a->head_dim <= SMALL_HEAD_DIM;

@@ -307,6 +307,17 @@ static __device__ __forceinline__ void finish_rows(const struct attention &a,
 
 // ---- host
 
+// Of one of the kernels; the grid and shared memory are set by its launcher.
+static inline struct launch prompt_launch(const struct queue *q, uint32_t threads)
+{
+    struct launch l = {.name = "attention_prefill",
+                       .block = dim3(threads),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return l;
+}
+
 // Floats that a block keeps of a split.
 static constexpr size_t kept_floats(uint32_t rows, uint32_t dh)
 {
