@@ -65,10 +65,11 @@ static const struct arch archs[] = {
     {"phimoe", ROPE_HALVES, .has = NORM_BIAS | QKV_BIAS | OUT_BIAS, .output_bias = true,
      .long_factors = true, .experts = HAS_EXPERTS, .experts_normed = true},
     // Granite 3 and 4, dense and with experts
-    {"granite", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .rotation_told = true,
-     .scales = true, .logit_scale = LOGITS_DIVIDED},
-    {"granitemoe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .rotation_told = true,
-     .scales = true, .logit_scale = LOGITS_DIVIDED, .experts = HAS_EXPERTS, .experts_normed = true},
+    {"granite", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .state_space_named = true,
+     .rotation_told = true, .scales = true, .logit_scale = LOGITS_DIVIDED},
+    {"granitemoe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .state_space_named = true,
+     .rotation_told = true, .scales = true, .logit_scale = LOGITS_DIVIDED, .experts = HAS_EXPERTS,
+     .experts_normed = true},
     // Granite 4
     {"granitehybrid", ROPE_INTERLEAVED, .has = SSM | SET(SSM_NORM), .may_have = QKV_BIAS | OUT_BIAS,
      .state_space = STATE_SPACE_ALONE, .rotation_told = true, .scales = true,

@@ -89,24 +89,38 @@ static bool set_widths(struct meta *k, const struct arch *a, uint32_t i, uint32_
                      k->arch, n_shared, (unsigned long long)width, most_wide);
 }
 
+// Of a model without experts the file may say how they would be routed, and how wide they would be.
+static void pass_over(struct meta *k)
+{
+    static const char *const names[] = {
+        "expert_used_count",          "expert_gating_func",
+        "expert_weights_norm",        "expert_weights_scale",
+        "expert_group_count",         "expert_group_used_count",
+        "expert_feed_forward_length", "expert_shared_feed_forward_length",
+        "expert_shared_count",        "leading_dense_block_count",
+        "interleave_moe_layer_step",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        meta_find(k, names[i]);
+}
+
 bool experts_read(struct meta *k, const struct arch *a, struct model *m)
 {
     const uint32_t n_layer = m->hp.n_layer;
     struct experts x = {.n_ff = 0};
     uint32_t dense = 0, step = 1, n_shared = 0;
-    if (a->experts == NO_EXPERTS) {
-        meta_find(k, "expert_count");
-        return gguf_get_u32(k->g, k->key, false, &x.n, k->err) &&
-               (x.n == 0 || error_set(k->err, ERR_MODEL,
-                                      "the model has %u experts per layer (%s); hokku knows this "
-                                      "architecture without experts only",
-                                      x.n, k->key));
-    }
-    const bool required = a->experts == HAS_EXPERTS;
-    if (!meta_u32(k, "expert_count", required, required, 4096, &x.n))
+    const bool required = a->experts == HAS_EXPERTS, none = a->experts == NO_EXPERTS;
+    if (!meta_u32(k, "expert_count", required, required, none ? UINT32_MAX : 4096, &x.n))
         return false;
-    if (x.n == 0)
+    if (none && x.n > 0)
+        return error_set(k->err, ERR_MODEL,
+                         "the model has %u experts per layer (%s); hokku knows this architecture "
+                         "without experts only",
+                         x.n, k->key);
+    if (x.n == 0) {
+        pass_over(k);
         return true;
+    }
     if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) || !read_gate(k, a, &x) ||
         !read_groups(k, &x) || !read_widths(k, a, m, &n_shared, &x.n_latent) ||
         !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||

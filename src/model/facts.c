@@ -209,7 +209,11 @@ static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
 // Which layers have a selective state space, and how wide.
 static bool read_state_space(struct meta *k, const struct arch *a, struct model *m)
 {
+    static const char *const names[] = {"ssm.conv_kernel", "ssm.state_size", "ssm.time_step_rank",
+                                        "ssm.group_count", "ssm.inner_size"};
     struct ssm x = {0};
+    for (size_t i = 0; a->state_space_named && i < sizeof names / sizeof *names; i++)
+        meta_find(k, names[i]);
     if (!a->state_space)
         return true;
     if (!meta_u32(k, "ssm.conv_kernel", true, 2, 64, &x.n_conv) ||

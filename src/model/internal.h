@@ -94,10 +94,11 @@ struct arch {
     bool delta;      // reads full_attention_interval and ssm.*: the other layers are delta nets
     bool delta_in_order;
     enum state_space state_space;
-    bool one_part; // a layer with a feed-forward network is nothing else
-    bool gated;    // attention is (see struct layer)
-    bool latent;   // reads attention.kv_lora_rank, .q_lora_rank, .key_length_mla, ...
-    bool k_is_v;   // layers that see all may lack attn_v
+    bool state_space_named; // files may have ssm.*, of a state space that no layer has
+    bool one_part;          // a layer with a feed-forward network is nothing else
+    bool gated;             // attention is (see struct layer)
+    bool latent;            // reads attention.kv_lora_rank, .q_lora_rank, .key_length_mla, ...
+    bool k_is_v;            // layers that see all may lack attn_v
     bool v_normed;
     bool shares_kv; // reads attention.shared_kv_layers
     bool told;      // reads embedding_length_per_layer_input

@@ -18,6 +18,7 @@ import session_format  # noqa: E402
 from families import FAMILIES, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
+SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.inner_size": 96, "ssm.time_step_rank": 48}
 MISSING = object()
 # family, what is set (keys without the architecture's name; tensors as shapes), what the refusal says
 HOSTILE = [
@@ -67,7 +68,7 @@ HOSTILE = [
     ("gemma4-moe", {"blk.1.ffn_gate_up_exps.scale": [1]}, "blk.1.ffn_gate_up_exps.scale has shape 1, expected 7"),
     ("gemma4", {"blk.1.ffn_down.scale": [2]}, "blk.1.ffn_down.scale has shape 2, expected 1"),
     ("gemma4", {"token_embd.scale": [1]}, "tensor token_embd.scale is not one that architecture gemma4 has"),
-    ("gemma4-moe", {"expert_count": 0, "expert_used_count": 0}, "gemma4.expert_feed_forward_length is not one that hokku knows"),
+    ("gemma4-moe", {"expert_count": 0, "expert_used_count": 0}, "blk.0.ffn_gate_inp.weight is not one that architecture gemma4 has"),
     ("deepseek2", {"attention.kv_lora_rank": 0}, "deepseek2.attention.kv_lora_rank is 0, expected 1 to 2,048"),
     ("deepseek2", {"attention.kv_lora_rank": MISSING}, "deepseek2.attention.kv_lora_rank is missing"),
     ("deepseek2", {"attention.kv_lora_rank": 41}, "deepseek2.attention.key_length is 50, expected 49, which follows from others"),
@@ -225,6 +226,11 @@ HOSTILE = [
     ("granite", {"logit_scale": 0.0}, "granite.logit_scale is 0, expected above 0"),
     ("granite", {"logit_scale": MISSING}, "granite.logit_scale is missing"),
     ("granite", {"embedding_scale": float("nan")}, "embedding_scale"),
+    ("granite", SSM | {"blk.1.ssm_in.weight": [48, 240]}, "blk.1.ssm_in.weight is not one that architecture granite has"),
+    ("granite", {"expert_shared_feed_forward_length": 80, "blk.1.ffn_up_shexp.weight": [48, 80]},
+     "blk.1.ffn_up_shexp.weight is not one that architecture granite has"),
+    ("granite", {"ssm.dt_b_c_rms": True}, "granite.ssm.dt_b_c_rms is not one that hokku knows of architecture granite"),
+    ("internlm2", SSM, "internlm2.ssm.conv_kernel is not one that hokku knows of architecture internlm2"),
     ("granite", {"attention.scale": -0.1}, "attention.scale is -0.1, expected above 0"),
     ("mistral3", {"rope.freq_base": 1.0}, "freq_base is 1, expected above 1 with YaRN"),
     ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, "yarn_log_multiplier is -1, expected 0 to"),
@@ -270,6 +276,11 @@ SAME = [
     ("lfm2", {"attention.head_count": [0, 6, 0, 6]}),
     ("lfm2moe", {"attention.head_count": [0, 6, 0, 0]}),
     ("granitehybrid", {"attention.head_count": [0, 6, 0, 6]}),
+    # Granite 4.0 without state spaces, or without experts
+    ("granite", SSM | {"attention.head_count_kv": [3] * 3}), ("granitemoe", SSM | {"attention.head_count_kv": [3] * 3}),
+    ("granite", {"expert_shared_feed_forward_length": 80}),
+    *((family, {"expert_shared_feed_forward_length": 80, "expert_count": 0, "expert_used_count": 0}) for family in ("granite", "granitehybrid")),
+    ("granitehybrid", {"expert_shared_feed_forward_length": 80}),
 ]
 
 
