@@ -85,11 +85,15 @@ static const struct arch archs[] = {
     {"exaone4", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
      .qk_norm = QK_NORM_HEAD, .period = 4, .window = 4096, .n_layer_windowed = 64,
      .full_unrotated = true},
-    {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true},
-    // GLM-4.5 to 4.7: the same of what precedes its feed-forward network
+    // GLM-4 0414; the text part of GLM-4.1V and 4.6V-Flash, whose files have their rows of queries
+    // and keys in another order
+    {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true,
+     .vision = true, .sections_halve = true},
+    // GLM-4.5 to 4.7, the text part of 4.5V and 4.6V: what precedes its feed-forward network is
+    // named as others name a post-norm
     {"glm4moe", ROPE_HALVES, .may_have = QKV_BIAS | QK_NORM | CHOICE, .qk_norm = QK_NORM_HEAD,
      .ffn_norm = "post_attention_norm", .predicts = PREDICTION_OF_STREAM, .experts = HAS_EXPERTS,
-     .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
+     .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT, .vision = true},
     // Seed-OSS: what precedes its feed-forward network is named as others name a post-norm
     {"seed_oss", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS, .ffn_norm = "post_attention_norm"},
     // Command R, Command R7B and A

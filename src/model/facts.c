@@ -415,6 +415,23 @@ static bool read_theta(struct meta *k, const char *name, float *theta)
                                      k->key, (double)*theta));
 }
 
+// Which channel of a position turns which pairs, and what images are given to: all channels of a
+// text's positions are equal.
+static bool read_vision(struct meta *k, const struct arch *a, struct rope *r)
+{
+    static const char sections[] = "rope.dimension_sections";
+    uint32_t n_deepstack = 0;
+    if (!a->vision)
+        return true;
+    if (!meta_parts(k, sections, 4, r->n_dim / 2) ||
+        !meta_u32(k, "n_deepstack_layers", false, 0, UINT32_MAX, &n_deepstack))
+        return false;
+    const struct gguf_kv *kv = meta_find(k, sections);
+    if (a->sections_halve && kv && kv->v.a.count > 1 && gguf_array_i64(&kv->v.a, 1) > 0)
+        r->layout = ROPE_HALVES;
+    return true;
+}
+
 // Of layers that see all.
 static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uint32_t head_dim)
 {
@@ -439,13 +456,7 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uin
         r->layout = ROPE_NONE;
         r->n_dim = 0;
     }
-    // Which channel of a position turns which pairs, and what images are given to: all channels of
-    // a text's positions are equal.
-    uint32_t n_deepstack = 0;
-    if (a->vision && (!meta_parts(k, "rope.dimension_sections", 4, r->n_dim / 2) ||
-                      !meta_u32(k, "n_deepstack_layers", false, 0, UINT32_MAX, &n_deepstack)))
-        return false;
-    return read_scaling(k, a, r) && read_yarn(k, a, r);
+    return read_vision(k, a, r) && read_scaling(k, a, r) && read_yarn(k, a, r);
 }
 
 // Which layers are rotated otherwise than the metadata say of all.

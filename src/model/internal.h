@@ -142,6 +142,7 @@ struct arch {
     bool unrotated_temperature;        // ... and .temperature_length: 0.1 and 8192 where absent
     bool long_factors;                 // rope_factors_short and rope_factors_long
     bool vision;                       // the text part of a model that also sees
+    bool sections_halve;               // where the file has sections, rope is ROPE_HALVES
 };
 
 // The row of m's architecture, or NULL and ERR_MODEL naming those that work.

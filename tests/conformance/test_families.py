@@ -220,6 +220,7 @@ HOSTILE = [
     ("qwen3vl", {"n_deepstack_layers": "x"}, "qwen3vl.n_deepstack_layers"),
     ("qwen2vl", {"rope.dimension_sections": [2**31, 1, 1, 1]}, "qwen2vl.rope.dimension_sections has 2147483648 at 0"),
     ("qwen35", {"rope.dimension_sections": [3, 3, 2, 0]}, "qwen35.rope.dimension_sections has 3 at 1"),
+    ("glm4-sections", {"rope.dimension_sections": [1, 1, 2, 0]}, "glm4.rope.dimension_sections has 2 at 2"),
     ("qwen2vl", {"rope.freq_base": 0.5}, "qwen2vl.rope.freq_base is 0.5, expected 1 to 1e15"),
     ("gemma3", {"rope.freq_base_swa": 1e-30}, "gemma3.rope.freq_base_swa is 1e-30, expected 1 to 1e15"),
     ("mamba2", {"attention.head_count_kv": 3}, "mamba2.attention.head_count_kv is 3 at layer 0, expected 0, as attention.head_count"),
@@ -276,6 +277,7 @@ SAME = [
     ("lfm2", {"attention.head_count": [0, 6, 0, 6]}),
     ("lfm2moe", {"attention.head_count": [0, 6, 0, 0]}),
     ("granitehybrid", {"attention.head_count": [0, 6, 0, 6]}),
+    ("glm4", {"rope.dimension_sections": [0, 0, 0, 0]}),
     # Granite 4.0 without state spaces, or without experts
     ("granite", SSM | {"attention.head_count_kv": [3] * 3}), ("granitemoe", SSM | {"attention.head_count_kv": [3] * 3}),
     ("granite", {"expert_shared_feed_forward_length": 80}),

@@ -385,6 +385,9 @@ FAMILIES = {
     "cohere2-full": (Cohere2, dict(arch="cohere2", layers=2, norms=PRE[:1], meta=LAYER_EPS | {
         "logit_scale": 0.8, "attention.sliding_window": 26, "attention.sliding_window_pattern": 1})),
 }
+# The text parts of models that also see.
+FAMILIES |= {f"{name}-sections": (family, options | {"meta": options["meta"] | {"rope.dimension_sections": [1, 1, 1, 0]}})
+             for name, (family, options) in FAMILIES.items() if name in ("glm4", "glm4moe")}
 # Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
 # latent attention.
 FAMILIES |= {f"{name}-scaled": (family, options | {"seed": 1, "scaled": True}) for name, (family, options) in FAMILIES.items()

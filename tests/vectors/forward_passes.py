@@ -363,6 +363,10 @@ class Exaone4(Neox, PostNorms):
 class Glm4(BothNorms):
     ffn = Phi3.ffn
 
+    @property
+    def neox(self):  # what also sees: its rows are in another order
+        return "glm4.rope.dimension_sections" in self.meta
+
 
 class SeedOss(Neox):
     def block(self, x, l):
