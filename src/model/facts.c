@@ -375,20 +375,26 @@ static bool read_yarn(struct meta *k, const struct arch *a, struct rope *r)
     if (r->theta <= 1)
         return error_set(k->err, ERR_MODEL, "%s.rope.freq_base is %g, expected above 1 with YaRN",
                          k->arch, (double)r->theta);
-    // These would change the formula; no model is known to set them.
-    if (ext_factor != 1 || yarn_attn_factor != 1)
+    // It would change the formula; no model is known to set it.
+    if (ext_factor != 1)
         return error_set(k->err, ERR_MODEL,
-                         "%s.rope.scaling.yarn_ext_factor is %g and yarn_attn_factor %g; only 1 is "
-                         "supported",
-                         k->arch, (double)ext_factor, (double)yarn_attn_factor);
+                         "%s.rope.scaling.yarn_ext_factor is %g; only 1 is supported", k->arch,
+                         (double)ext_factor);
     if (a->unmagnified && r->attn_factor != 1)
         return error_set(k->err, ERR_MODEL,
                          "%s.rope.scaling.attn_factor is %g; only 1 is supported", k->arch,
                          (double)r->attn_factor);
     // Of latent attention, files have a tenth of the multiplier.
     const double times = a->unmagnified ? 0.1 : (a->latent ? 1 : 0.1) * (double)log_multiplier;
-    r->attn_factor /= (float)(1 + times * log((double)r->factor));
-    return true;
+    const double log_factor = log((double)r->factor);
+    r->attn_factor /= (float)(1 + times * log_factor);
+    // Some files say what is multiplied by in all, which follows from the others: see rope.c.
+    const double magnitude = (double)r->attn_factor * (1 + 0.1 * log_factor);
+    return yarn_attn_factor == 1 || fabs((double)yarn_attn_factor / magnitude - 1) <= 1e-3 ||
+           error_set(k->err, ERR_MODEL,
+                     "%s.rope.scaling.yarn_attn_factor is %g, expected %g, which follows from "
+                     "others",
+                     k->arch, (double)yarn_attn_factor, magnitude);
 }
 
 // How much of a head is rotated.

@@ -1,6 +1,7 @@
 """Families beside the vectors (tests/vectors/families.py, compared by test_models.c): files that are damaged or hostile are
 refused by the name of what is wrong, and inspect says what the layers are."""
 import json
+import math
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ import session_format  # noqa: E402
 from families import FAMILIES, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
+LONGER = 1 + 0.1 * math.log(4)  # what YaRN multiplies by with the factor of families.YARN
 SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.inner_size": 96, "ssm.time_step_rank": 48}
 MISSING = object()
 # family, what is set (keys without the architecture's name; tensors as shapes), what the refusal says
@@ -236,6 +238,10 @@ HOSTILE = [
     ("mistral3", {"rope.freq_base": 1.0}, "freq_base is 1, expected above 1 with YaRN"),
     ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, "yarn_log_multiplier is -1, expected 0 to"),
     ("mistral3", {"rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is 0.5"),
+    ("olmo3-pattern", {"rope.scaling.yarn_attn_factor": 1.2}, "olmo2.rope.scaling.yarn_attn_factor is 1.2, expected 1.13863, which follows"),
+    ("olmo3-pattern", {"rope.scaling.yarn_attn_factor": 1.137}, "olmo2.rope.scaling.yarn_attn_factor is 1.137, expected 1.13863, which"),
+    ("olmo3", {"rope.scaling.yarn_attn_factor": LONGER}, "olmo2.rope.scaling.yarn_attn_factor is 1.13863, expected 1.36636, which"),
+    ("deepseek2", {"rope.scaling.yarn_attn_factor": LONGER}, "deepseek2.rope.scaling.yarn_attn_factor is 1.13863, expected 1, which"),
     ("mistral3", {"attention.temperature_scale": "much"}, "attention.temperature_scale"),
     ("olmo2", {"blk.0.attn_q_norm.weight": [8]}, "blk.0.attn_q_norm.weight has shape 8, expected 48"),
     ("olmo2", {"blk.0.attn_norm.weight": [48]}, "blk.0.attn_norm.weight is not one that architecture olmo2 has"),
@@ -278,6 +284,8 @@ SAME = [
     ("lfm2moe", {"attention.head_count": [0, 6, 0, 0]}),
     ("granitehybrid", {"attention.head_count": [0, 6, 0, 6]}),
     ("glm4", {"rope.dimension_sections": [0, 0, 0, 0]}),
+    *(("olmo3-pattern", {"rope.scaling.yarn_attn_factor": f}) for f in (LONGER, LONGER * 1.0009, LONGER * 0.9991, 1.0)),
+    ("olmo3", {"rope.scaling.yarn_attn_factor": 1.2 * LONGER}),
     # Granite 4.0 without state spaces, or without experts
     ("granite", SSM | {"attention.head_count_kv": [3] * 3}), ("granitemoe", SSM | {"attention.head_count_kv": [3] * 3}),
     ("granite", {"expert_shared_feed_forward_length": 80}),
