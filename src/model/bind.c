@@ -183,6 +183,30 @@ static bool bind_matrix(struct binder *b, const char *name, enum presence presen
     return true;
 }
 
+static void beside(char name[static TENSOR_NAME_MAX], const char *matrix, const char *what)
+{
+    snprintf(name, TENSOR_NAME_MAX, "%.*s.%s", (int)(strlen(matrix) - strlen(".weight")), matrix,
+             what);
+}
+
+// NAME.input_scale, one number or of each expert its own: how inputs of w may be rounded, which
+// here they are not. Checked, so that nothing else passes under its name.
+static bool pass_over_input_scale(struct binder *b, const char *matrix, const struct weight *w,
+                                  bool each)
+{
+    char name[TENSOR_NAME_MAX];
+    beside(name, matrix, "input_scale");
+    const struct gguf_tensor *t = find(b, name);
+    if (!t)
+        return true;
+    if (t->type != QUANT_F32) {
+        const struct quant_info *qi = quant_info(t->type);
+        return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32", name,
+                         qi->name ? qi->name : "unknown");
+    }
+    return has_shape(b, name, t, 1, each && t->ne[0] != 1 ? w->n_stacked : 1);
+}
+
 // What the products with `w` are times, beside the matrix of that name: NAME.scale, one number, or
 // of each expert its own.
 static bool bind_scale(struct binder *b, const char *matrix, struct weight *w, bool each)
@@ -191,8 +215,9 @@ static bool bind_scale(struct binder *b, const char *matrix, struct weight *w, b
     struct weight scale = {0};
     if (!w->data)
         return true;
-    snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(matrix) - strlen(".weight")), matrix);
-    if (!bind_vector(b, name, OPTIONAL, each ? w->n_stacked : 1, 1, &scale))
+    beside(name, matrix, "scale");
+    if (!bind_vector(b, name, OPTIONAL, each ? w->n_stacked : 1, 1, &scale) ||
+        !pass_over_input_scale(b, matrix, w, each))
         return false;
     w->scale = scale.data;
     w->scale_each = each && scale.data;
@@ -283,12 +308,12 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     const bool own =
         (w == ROUTER && layer_weight_presence(a, hp, l, ROUTER_NORM) != ABSENT) ||
         (w == EXPERT_DOWN && layer_weight_presence(a, hp, l, EXPERT_DOWN_SCALE) != ABSENT);
-    if (!f.vector && f.stacked)
-        return bind_stack(b, name, f.rows, f.n_cols, l->experts.n, l->experts.n_used, &l->w[w]) &&
-               (own || bind_scale(b, name, &l->w[w], true));
     if (!f.vector)
-        return bind_matrix(b, name, presence, f.rows, f.n_cols, &l->w[w]) &&
-               (own || bind_scale(b, name, &l->w[w], false));
+        return (f.stacked ? bind_stack(b, name, f.rows, f.n_cols, l->experts.n, l->experts.n_used,
+                                       &l->w[w])
+                          : bind_matrix(b, name, presence, f.rows, f.n_cols, &l->w[w])) &&
+               (own ? pass_over_input_scale(b, name, &l->w[w], f.stacked)
+                    : bind_scale(b, name, &l->w[w], f.stacked));
     if (w == FFN_NORM && a->ffn_norm_whole)
         snprintf(name, sizeof name, "blk.%u.%s", i, a->ffn_norm);
     return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);

@@ -69,6 +69,13 @@ HOSTILE = [
     ("gemma4-moe", {"blk.1.ffn_down_exps.scale": [6]}, "blk.1.ffn_down_exps.scale has shape 6, expected 7"),
     ("gemma4-moe", {"blk.1.ffn_gate_up_exps.scale": [1]}, "blk.1.ffn_gate_up_exps.scale has shape 1, expected 7"),
     ("gemma4", {"blk.1.ffn_down.scale": [2]}, "blk.1.ffn_down.scale has shape 2, expected 1"),
+    ("gemma4", {"blk.1.ffn_down.input_scale": [2]}, "blk.1.ffn_down.input_scale has shape 2, expected 1"),
+    ("gemma4", {"blk.1.ffn_down.input_scale": make_gguf.Tensor("blk.1.ffn_down.input_scale", [1], "F16")},
+     "blk.1.ffn_down.input_scale is of type F16, expected F32"),
+    ("gemma4", {"blk.1.ffn_norm.input_scale": [1]}, "tensor blk.1.ffn_norm.input_scale is not one that architecture gemma4 has"),
+    ("gemma4", {"token_embd.input_scale": [1]}, "tensor token_embd.input_scale is not one that architecture gemma4 has"),
+    ("qwen3moe", {"blk.1.ffn_up_exps.input_scale": [8]}, "blk.1.ffn_up_exps.input_scale has shape 8, expected 9"),
+    ("qwen3moe", {"blk.1.ffn_up_exps.input_scale": [9, 2]}, "blk.1.ffn_up_exps.input_scale has shape 9 x 2, expected 9"),
     ("gemma4", {"token_embd.scale": [1]}, "tensor token_embd.scale is not one that architecture gemma4 has"),
     ("gemma4-moe", {"expert_count": 0, "expert_used_count": 0}, "blk.0.ffn_gate_inp.weight is not one that architecture gemma4 has"),
     ("deepseek2", {"attention.kv_lora_rank": 0}, "deepseek2.attention.kv_lora_rank is 0, expected 1 to 2,048"),
@@ -284,6 +291,10 @@ SAME = [
     ("lfm2moe", {"attention.head_count": [0, 6, 0, 0]}),
     ("granitehybrid", {"attention.head_count": [0, 6, 0, 6]}),
     ("glm4", {"rope.dimension_sections": [0, 0, 0, 0]}),
+    ("qwen3moe", {"blk.0.attn_q.input_scale": [1], "blk.1.ffn_up_exps.input_scale": [9], "blk.2.ffn_down_exps.input_scale": [1]}),
+    ("mistral3", {"output.input_scale": [1], "blk.1.ffn_gate.input_scale": [1]}),
+    ("deepseek2-lite", {"blk.1.attn_kv_b.input_scale": [1]}), ("phi3-short", {"blk.1.attn_qkv.input_scale": [1]}),
+    ("gemma4-moe", {"blk.1.ffn_gate_up_exps.input_scale": [7], "blk.1.ffn_down_exps.input_scale": [7], "blk.0.ffn_gate_inp.input_scale": [1]}),
     *(("olmo3-pattern", {"rope.scaling.yarn_attn_factor": f}) for f in (LONGER, LONGER * 1.0009, LONGER * 0.9991, 1.0)),
     ("olmo3", {"rope.scaling.yarn_attn_factor": 1.2 * LONGER}),
     # Granite 4.0 without state spaces, or without experts
@@ -299,12 +310,12 @@ def write(path, family, edits, **options):
     arch = kvs[0][1]
     values = dict(kvs)
     for name, value in edits.items():
-        is_tensor = name.endswith((".weight", ".bias", "embd.scale")) or name.startswith("blk.")
+        is_tensor = name.endswith((".weight", ".bias", "embd.scale", ".input_scale")) or name.startswith("blk.")
         key = name if is_tensor or name.startswith("xielu") else f"{arch}.{name}"
         if is_tensor:
             tensors = [t for t in tensors if t.name != name]
             if value is not MISSING:
-                tensors.append(make_gguf.Tensor(name, value, "F32"))
+                tensors.append(value if isinstance(value, make_gguf.Tensor) else make_gguf.Tensor(name, value, "F32"))
         elif value is MISSING:
             values.pop(key)
         else:
