@@ -14,13 +14,15 @@ static const struct arch archs[] = {
     // Qwen2, Qwen2.5, distills on them; the text part of Qwen2-VL and Qwen2.5-VL
     {"qwen2", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS},
     {"qwen2vl", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS, .vision = true},
-    // Qwen3 dense; the text part of Qwen3-VL
+    // Qwen3 dense, and with experts; the text parts of Qwen3-VL
     {"qwen3", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD},
     {"qwen3vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .vision = true},
     {"qwen3moe", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .experts = HAS_EXPERTS, .experts_normed = true},
+    {"qwen3vlmoe", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .experts = HAS_EXPERTS, .experts_normed = true, .vision = true},
     // Qwen1.5 and Qwen2 with experts
     {"qwen2moe", ROPE_HALVES, .has = QKV_BIAS | SET(SHARED_ROUTER), .may_have = OUT_BIAS,
      .experts = HAS_EXPERTS},

@@ -227,6 +227,8 @@ HOSTILE = [
     ("qwen3vl", {"rope.dimension_sections": [1] * 5}, "qwen3vl.rope.dimension_sections has 5 values, expected at most 4"),
     ("qwen3vl", {"rope.dimension_sections": [2, 2, 3, 0]}, "dimension_sections has 3 at 2, expected numbers from 0 on whose sum is at most 6"),
     ("qwen3vl", {"n_deepstack_layers": "x"}, "qwen3vl.n_deepstack_layers"),
+    ("qwen3vlmoe", {"rope.dimension_sections": [2, 2, 3, 0]}, "qwen3vlmoe.rope.dimension_sections has 3 at 2"),
+    ("qwen3vlmoe", {"expert_count": MISSING}, "qwen3vlmoe.expert_count is missing"),
     ("qwen2vl", {"rope.dimension_sections": [2**31, 1, 1, 1]}, "qwen2vl.rope.dimension_sections has 2147483648 at 0"),
     ("qwen35", {"rope.dimension_sections": [3, 3, 2, 0]}, "qwen35.rope.dimension_sections has 3 at 1"),
     ("glm4-sections", {"rope.dimension_sections": [1, 1, 2, 0]}, "glm4.rope.dimension_sections has 2 at 2"),

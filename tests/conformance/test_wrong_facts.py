@@ -93,6 +93,7 @@ WRONG = {
     "qwen3moe-odd": (USED, one_more),
     "qwen3next": (USED, one_more),
     "qwen3vl": (BASE, 200.0),
+    "qwen3vlmoe": (USED, one_more),
     "seed_oss": (BASE, 200.0),
     "smollm3": (BASE, 200.0),
     "stablelm": (EPS, twice),

@@ -386,6 +386,9 @@ FAMILIES = {
         "logit_scale": 0.8, "attention.sliding_window": 26, "attention.sliding_window_pattern": 1})),
 }
 # The text parts of models that also see.
+FAMILIES["qwen3vlmoe"] = (Qwen3Moe, dict(
+    arch="qwen3vlmoe", seed=179, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS | {
+        "rope.freq_base": 5e5, "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3}))
 FAMILIES |= {f"{name}-sections": (family, options | {"meta": options["meta"] | {"rope.dimension_sections": [1, 1, 1, 0]}})
              for name, (family, options) in FAMILIES.items() if name in ("glm4", "glm4moe")}
 # Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
