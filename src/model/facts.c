@@ -169,6 +169,29 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m, st
                      k->arch);
 }
 
+// Where the file says of each layer whether it is a delta net, that must be what the interval says
+// of those that are evaluated.
+static bool check_recurrent(struct meta *k, const struct hparams *hp, uint32_t interval)
+{
+    const struct gguf_kv *kv = meta_find(k, "attention.recurrent_layers");
+    if (!kv)
+        return true;
+    if (kv->type != GGUF_ARRAY || kv->v.a.type != GGUF_BOOL || kv->v.a.count != hp->n_layer)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is no array of a bool for each of %u layers", k->key,
+                         hp->n_layer);
+    for (uint32_t i = 0; i < n_evaluated(hp); i++) {
+        const bool recurrent = (i + 1) % interval != 0;
+        if ((gguf_array_i64(&kv->v.a, i) != 0) != recurrent)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s is %s at layer %u, expected %s: of %u layers "
+                             "one attends (%s.full_attention_interval)",
+                             k->key, recurrent ? "false" : "true", i, recurrent ? "true" : "false",
+                             interval, k->arch);
+    }
+    return true;
+}
+
 // Which layers are delta nets, and how wide.
 static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
 {
@@ -177,6 +200,7 @@ static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
     if (!a->delta)
         return true;
     if (!meta_u32(k, "full_attention_interval", false, 1, m->hp.n_layer, &interval) ||
+        !check_recurrent(k, &m->hp, interval) ||
         !meta_u32(k, "ssm.conv_kernel", true, 2, 64, &x.n_conv) ||
         !meta_u32(k, "ssm.state_size", true, 1, 1024, &x.n_state) ||
         !meta_u32(k, "ssm.time_step_rank", true, 1, 1024, &x.n_head) ||

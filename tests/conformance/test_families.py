@@ -20,6 +20,7 @@ from families import FAMILIES, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
 LONGER = 1 + 0.1 * math.log(4)  # what YaRN multiplies by with the factor of families.YARN
+R = "attention.recurrent_layers"
 SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.inner_size": 96, "ssm.time_step_rank": 48}
 MISSING = object()
 # family, what is set (keys without the architecture's name; tensors as shapes), what the refusal says
@@ -120,6 +121,14 @@ HOSTILE = [
     ("qwen35", {"full_attention_interval": 0}, "qwen35.full_attention_interval is 0, expected 1 to 5"),
     ("qwen35", {"full_attention_interval": 6}, "qwen35.full_attention_interval is 6, expected 1 to 5"),
     ("qwen35", {"full_attention_interval": 2}, "tensor blk.1.attn_q.weight (48 x 240) is missing"),
+    ("qwen35", {R: [True, False, True, False, True]}, "qwen35.attention.recurrent_layers is false at layer 1, expected true: of "
+     "3 layers one attends (qwen35.full_attention_interval)"),
+    ("qwen35", {R: [True] * 5}, "qwen35.attention.recurrent_layers is true at layer 2, expected false"),
+    ("qwen35", {R: [True, True, False, True]}, "qwen35.attention.recurrent_layers is no array of a bool for each of 5 layers"),
+    ("qwen35", {R: [1, 1, 0, 1, 1]}, "qwen35.attention.recurrent_layers is no array of a bool for each of 5 layers"),
+    ("qwen35", {R: True}, "qwen35.attention.recurrent_layers is no array of a bool for each of 5 layers"),
+    ("qwen35", {"full_attention_interval": MISSING, R: [True, True, False, True, True]}, "recurrent_layers is false at layer 2, expected true: of 4"),
+    ("lfm2", {R: [True, False, True, False]}, "lfm2.attention.recurrent_layers is not one that hokku knows"),
     ("qwen35", {"blk.0.ssm_a": MISSING}, "tensor blk.0.ssm_a (6) is missing"),
     ("qwen35", {"blk.0.ssm_a": [5]}, "blk.0.ssm_a has shape 5, expected 6"),
     ("qwen35", {"blk.0.ssm_ba.weight": [48, 12]}, "blk.0.ssm_ba.weight is not one that architecture qwen35 has"),
@@ -293,6 +302,8 @@ SAME = [
     ("lfm2moe", {"attention.head_count": [0, 6, 0, 0]}),
     ("granitehybrid", {"attention.head_count": [0, 6, 0, 6]}),
     ("glm4", {"rope.dimension_sections": [0, 0, 0, 0]}),
+    ("qwen35", {R: [True, True, False, True, True]}),
+    *((family, {R: [True, True, False, True]}) for family in ("qwen35moe", "qwen3next")),
     ("qwen3moe", {"blk.0.attn_q.input_scale": [1], "blk.1.ffn_up_exps.input_scale": [9], "blk.2.ffn_down_exps.input_scale": [1]}),
     ("mistral3", {"output.input_scale": [1], "blk.1.ffn_gate.input_scale": [1]}),
     ("deepseek2-lite", {"blk.1.attn_kv_b.input_scale": [1]}), ("phi3-short", {"blk.1.attn_qkv.input_scale": [1]}),
@@ -361,10 +372,11 @@ def test_experts_that_no_layer_has_may_be_described(family, edits, options, tmp_
 
 @pytest.mark.parametrize("family, edits", [(f, {}) for f in (
     "gemma2-deep", "exaone4-deep", "cohere2", "gpt-oss", "mixtral", "qwen3moe", "deepseek2", "bailingmoe2", "lfm2", "deci", "mamba2", "qwen35")] + [
-    ("gemma4-moe", {P: [True, True, False, True, True], "attention.shared_kv_layers": 1})])
+    ("gemma4-moe", {P: [True, True, False, True, True], "attention.shared_kv_layers": 1}),
+    *(("qwen35", {R: [True, True, False, True, True, last]}) for last in (False, True))])
 def test_prediction_layers_are_counted_and_left_out(family, edits, tmp_path):
     """The model that has none, whatever the family: also where a fact hangs on how many layers there are."""
-    options, alone = FAMILIES[family][1], {P: edits[P][:-1]} if edits else {}
+    options, alone = FAMILIES[family][1], {key: value[:-1] for key, value in edits.items() if isinstance(value, list)}
     more = {name: value + value[-1:] for name, value in options.items() if name in ("heads", "kv", "ff", "dims") and isinstance(value, list)}
     predicting = numbers(tmp_path, family, edits, layers=options.get("layers", 3) + 1, predict=1, **more)
     assert predicting == numbers(tmp_path, family, edits | alone)
