@@ -95,6 +95,7 @@ HOSTILE = [
     ("deepseek2", {"blk.0.attn_k_b.weight": [11, 252]}, "blk.0.attn_k_b.weight has shape 11 x 252, expected 11 x 42 x 6"),
     ("deepseek2", {"blk.0.attn_kv_a_norm.weight": MISSING}, "tensor blk.0.attn_kv_a_norm.weight (42) is missing"),
     ("deepseek2", {"blk.0.attn_k.weight": [48, 8]}, "blk.0.attn_k.weight is not one that architecture deepseek2 has"),
+    ("deepseek2", {"expert_count": MISSING}, "tensor blk.1.ffn_gate.weight (48 x 80) is missing"),
     ("deepseek2-lite", {"attention.head_count_kv": 1}, "deepseek2.attention.head_count_kv is 1 at layer 0, expected 3"),
     ("deepseek2-lite", {"attention.value_length": 13}, "blk.0.attn_kv_b.weight has shape 30 x 72, expected 30 x 69"),
     ("deepseek2-lite", {"blk.1.attn_kv_b.weight": MISSING}, "tensor blk.1.attn_kv_b.weight (30 x 72) is missing"),
@@ -368,6 +369,14 @@ def test_experts_that_no_layer_has_may_be_described(family, edits, options, tmp_
     assert widths
     bare = {key.split(".", 1)[1]: value for key, value in widths.items()}
     assert numbers(tmp_path, family, edits, **options) == numbers(tmp_path, family, edits | bare, **options)
+
+
+@pytest.mark.parametrize("family", ["deepseek2", "deepseek2-lite"])
+def test_a_model_without_experts_may_say_how_wide_they_would_be(family, tmp_path):
+    """The model all of whose layers are dense."""
+    dense, bare = {"leading_dense_block_count": 3}, {"experts": FAMILIES[family][1]["experts"] | {"layers": ()}}
+    none = dense | {"expert_count": MISSING, "expert_used_count": MISSING, "expert_shared_count": 0}
+    assert numbers(tmp_path, family, none, **bare) == numbers(tmp_path, family, dense, **bare)
 
 
 @pytest.mark.parametrize("family, edits", [(f, {}) for f in (
