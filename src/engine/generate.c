@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "engine/generation.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,11 +151,36 @@ static bool mask(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *a
     return look_ahead(r, drafts, n_drafts, err) && constraint_mask(r->ahead, n_left, allow, err);
 }
 
+// Forbids what the model's file says never to sample, but where the user has a bias of their own.
+static bool suppress(struct sampler_settings *set, const struct tokenizer *tok, struct error *err)
+{
+    size_t n;
+    const int32_t *ids = tokenizer_suppressed(tok, &n);
+    const uint32_t n_own = set->n_bias;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t k = 0;
+        while (k < n_own && set->bias[k].id != ids[i])
+            k++;
+        if (k < n_own)
+            continue;
+        if (set->n_bias >= SAMPLER_MAX_BIAS)
+            return error_set(err, ERR_USAGE,
+                             "--logit-bias: %u of them beside the %zu of "
+                             "tokenizer.ggml.suppress_tokens, expected at most %d together",
+                             n_own, n, SAMPLER_MAX_BIAS);
+        set->bias[set->n_bias++] = (struct logit_bias){ids[i], -INFINITY};
+    }
+    return true;
+}
+
 bool generation_sampling(struct generation *r, struct error *err)
 {
     const struct generate_params *p = r->p;
     const struct session_stats *t = &r->s->stats;
-    struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
+    struct sampler_settings set = *p->sampler;
+    struct sampling sampling = {.sampler = &set, .n_probs = p->n_probs};
+    if (!suppress(&set, p->tok, err))
+        return false;
     if (!p->ignore_eos)
         sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
     if (p->constraint) {

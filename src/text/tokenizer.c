@@ -187,6 +187,36 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
     return true;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool load_suppressed(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    static const char key[] = "tokenizer.ggml.suppress_tokens";
+    const struct gguf_kv *kv = gguf_find(g, key);
+    if (!kv)
+        return true;
+    if (kv->type != GGUF_ARRAY || (kv->v.a.type != GGUF_INT32 && kv->v.a.type != GGUF_UINT32))
+        return error_set(err, ERR_MODEL, "%s is no array of token ids", key);
+    if (kv->v.a.count > TOKENIZER_MAX_SUPPRESSED)
+        return error_set(err, ERR_MODEL, "%s has %llu ids, expected at most %d", key,
+                         (unsigned long long)kv->v.a.count, TOKENIZER_MAX_SUPPRESSED);
+    for (size_t i = 0; i < kv->v.a.count; i++) {
+        const int64_t id = gguf_array_i64(&kv->v.a, i);
+        if (id < 0 || id >= t->vocab.n)
+            return error_set(err, ERR_MODEL, "%s has %lld, expected ids below the %u tokens", key,
+                             (long long)id, t->vocab.n);
+        if (!ids_push(&t->suppressed, (int32_t)id))
+            return error_oom(err, "the list of suppressed tokens", i * sizeof(int32_t));
+    }
+    if (t->suppressed.len > 0)
+        qsort(t->suppressed.data, t->suppressed.len, sizeof(int32_t), by_id);
+    return true;
+}
+
 static bool load_rules(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     t->add_bos = t->is_spm || pretokenizer_add_bos(t->pre);
@@ -252,7 +282,7 @@ static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
     if (!t->is_spm && !t->pre)
         return false;
     if (!vocab_init(&t->vocab, g, err) || !load_special_ids(t, g, err) || !load_rules(t, g, err) ||
-        !special_init(&t->special, &t->vocab, err))
+        !load_suppressed(t, g, err) || !special_init(&t->special, &t->vocab, err))
         return false;
     if ((t->has_merges || !t->is_spm) && !bpe_init(&t->bpe, &t->vocab, g, t->unk, err))
         return false;
@@ -283,6 +313,7 @@ void tokenizer_free(struct tokenizer *t)
     free(t->is_end);
     free(t->is_mark);
     ids_release(&t->ends);
+    ids_release(&t->suppressed);
     spm_release(&t->spm);
     bpe_release(&t->bpe);
     pretokenizer_free(t->pre);
@@ -320,6 +351,12 @@ const int32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n)
 {
     *n = t->ends.len;
     return t->ends.data;
+}
+
+const int32_t *tokenizer_suppressed(const struct tokenizer *t, size_t *n)
+{
+    *n = t->suppressed.len;
+    return t->suppressed.data;
 }
 
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id)

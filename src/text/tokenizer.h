@@ -48,6 +48,9 @@ int32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 // All of them, ascending; *n of them.
 const int32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n);
+// Those that the file says never to sample (tokenizer.ggml.suppress_tokens), ascending; *n of them.
+enum { TOKENIZER_MAX_SUPPRESSED = 32 };
+const int32_t *tokenizer_suppressed(const struct tokenizer *t, size_t *n);
 bool tokenizer_add_bos(const struct tokenizer *t); // what the metadata asks for
 bool tokenizer_add_eos(const struct tokenizer *t);
 enum token_kind tokenizer_kind(const struct tokenizer *t, int32_t id);

@@ -23,8 +23,9 @@ struct tokenizer {
     bool add_space_prefix; // SentencePiece: a text begins with a space
     unsigned char *is_end; // (vocab.n)
     unsigned char
-        *is_mark;    // (vocab.n) control tokens that decoding shows: the structure of answers
-    struct ids ends; // the same as a list, ascending
+        *is_mark;          // (vocab.n) control tokens that decoding shows: the structure of answers
+    struct ids ends;       // those of is_end as a list, ascending
+    struct ids suppressed; // ascending
 };
 
 #endif

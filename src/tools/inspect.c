@@ -224,6 +224,13 @@ static void text_tokenizer(struct buf *out, const struct inspected *x)
     buf_puts(out, tokenizer_add_bos(t) ? " (added)" : " (not added)");
     text_token(out, t, "EOS", tokenizer_eos(t));
     buf_puts(out, tokenizer_add_eos(t) ? " (added)\n" : "\n");
+    size_t n;
+    const int32_t *ids = tokenizer_suppressed(t, &n);
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(out, "%s%d \"", i ? ", " : "  never sampled: ", ids[i]);
+        put_text(out, tokenizer_text(t, ids[i]), 40);
+        buf_puts(out, i + 1 < n ? "\"" : "\"\n");
+    }
 }
 
 // What the prediction layer of its file is to m.
@@ -443,11 +450,16 @@ static json_t *json_tokenizer(const struct inspected *x)
         return json_pack("{s:b, s:o}", "supported", 0, "reason",
                          json_shown((struct gguf_str){why, strlen(why)}));
     }
-    return json_pack("{s:b, s:s, s:s, s:i, s:o, s:o, s:b, s:b}", "supported", 1, "model",
+    size_t n;
+    const int32_t *ids = tokenizer_suppressed(t, &n);
+    json_t *suppressed = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(suppressed, json_integer(ids[i]));
+    return json_pack("{s:b, s:s, s:s, s:i, s:o, s:o, s:b, s:b, s:o}", "supported", 1, "model",
                      tokenizer_model(t), "pre", tokenizer_pre(t), "tokens",
                      (int)tokenizer_n_vocab(t), "bos", json_id(tokenizer_bos(t)), "eos",
                      json_id(tokenizer_eos(t)), "add_bos", tokenizer_add_bos(t), "add_eos",
-                     tokenizer_add_eos(t));
+                     tokenizer_add_eos(t), "never_sampled", suppressed);
 }
 
 // NULL: no memory.

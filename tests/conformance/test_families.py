@@ -20,7 +20,7 @@ from families import FAMILIES, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
 LONGER = 1 + 0.1 * math.log(4)  # what YaRN multiplies by with the factor of families.YARN
-R = "attention.recurrent_layers"
+R, S = "attention.recurrent_layers", "tokenizer.ggml.suppress_tokens"
 SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.inner_size": 96, "ssm.time_step_rank": 48}
 MISSING = object()
 # family, what is set (keys without the architecture's name; tensors as shapes), what the refusal says
@@ -57,6 +57,11 @@ HOSTILE = [
     ("gemma4", {"attention.value_length": 12}, "gemma4.attention.value_length is 12 and the key length 20"),
     ("gemma4", {"rope.dimension_count_swa": 14}, "gemma4.rope.dimension_count_swa is 14, expected 2 to 12"),
     ("gemma4", {"rope.dimension_count_swa": 7}, "gemma4.rope.dimension_count_swa is 7, expected an even number"),
+    ("gemma4", {S: [3, 640]}, "tokenizer.ggml.suppress_tokens has 640, expected ids below the 640 tokens"),
+    ("gemma4", {S: make_gguf.Typed("array", ("i32", [-1]))}, "tokenizer.ggml.suppress_tokens has -1, expected ids below the 640 tokens"),
+    ("gemma4", {S: ["<pad>"]}, "tokenizer.ggml.suppress_tokens is no array of token ids"),
+    ("gemma4", {S: 3}, "tokenizer.ggml.suppress_tokens is no array of token ids"),
+    ("gemma4", {S: list(range(33))}, "tokenizer.ggml.suppress_tokens has 33 ids, expected at most 32"),
     ("gemma4", {"embedding_length_per_layer_input": 0}, "inp_gate.weight is not one that architecture gemma4 has"),
     ("gemma4", {"embedding_length_per_layer_input": 17}, "per_layer_token_embd.weight has shape 126 x 640, expected 119 x 640"),
     ("gemma4", {"embedding_length_per_layer_input": 2**31}, "embedding_length_per_layer_input is 2,147,483,648, expected 0 to 65,536"),
@@ -325,7 +330,7 @@ def write(path, family, edits, **options):
     values = dict(kvs)
     for name, value in edits.items():
         is_tensor = name.endswith((".weight", ".bias", "embd.scale", ".input_scale")) or name.startswith("blk.")
-        key = name if is_tensor or name.startswith("xielu") else f"{arch}.{name}"
+        key = name if is_tensor or name.startswith(("xielu", "tokenizer.")) else f"{arch}.{name}"
         if is_tensor:
             tensors = [t for t in tensors if t.name != name]
             if value is not MISSING:
@@ -642,6 +647,38 @@ def test_a_key_that_changes_nothing_refuses_nothing(key, value, tmp_path):
     write(tmp_path / "m.gguf", "gemma2", {key: value})
     r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf", "--json"], capture_output=True, text=True)
     assert json.loads(r.stdout)["hokku"]["supported"], r.stdout
+
+
+@pytest.mark.parametrize("how", [["a b c"], ["--lines", "-np", "2"]], ids=["one", "lines"])
+def test_what_the_file_suppresses_is_never_sampled(how, tmp_path):
+    """As with --logit-bias ID-inf, which is the user's where both name a token."""
+    def tokens(suppressed, *more):
+        write(tmp_path / "m.gguf", "gemma4", {S: make_gguf.Typed("array", ("i32", suppressed))} if suppressed else {})
+        r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "12", "--temp", "0", "--json", *more, *how],
+                           input="a b c\n", capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        return json.loads(r.stdout)["tokens"]
+
+    free = tokens([])
+    some = [free[3], free[0]]
+    forbidden = [arg for t in some for arg in ("-l", f"{t}-inf")]
+    without = tokens([], *forbidden)
+    assert not set(without) & set(some)
+    assert tokens(some) == without
+    assert tokens(some, "-l", f"{some[0]}+0") == tokens([], *forbidden[2:])
+    assert tokens(some, *(f"--logit-bias={t}+0" for t in some)) == free
+
+
+def test_what_is_never_sampled_is_shown_and_takes_room_of_biases(tmp_path):
+    some = [437, 50]
+    write(tmp_path / "m.gguf", "gemma4", {S: some})
+    argv = [BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"]
+    text = subprocess.run(argv, capture_output=True, text=True).stdout
+    assert re.search(rf"  never sampled: {min(some)} \".*\", {max(some)} \".*\"\n", text), text
+    assert json.loads(subprocess.run([*argv, "--json"], capture_output=True).stdout)["tokenizer"]["never_sampled"] == sorted(some)
+    many = [f"--logit-bias={i}+0" for i in range(640) if i not in some][:63]
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", *many, "x"], capture_output=True, text=True)
+    assert r.returncode == 2 and "--logit-bias: 63 of them beside the 2 of tokenizer.ggml.suppress_tokens, expected at most 64" in r.stderr, r
 
 
 @pytest.mark.parametrize("family, windows", [("gemma3", []), ("olmo3", []), ("exaone4-deep", ["4,096"])])
