@@ -126,11 +126,26 @@ static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_
                      (unsigned long long)n_cols, (unsigned long long)rows);
 }
 
+// Memory that lives as long as the model.
+static void *own(struct binder *b, const char *name, size_t n_bytes)
+{
+    struct model *m = b->m;
+    void *p = malloc(n_bytes);
+    void **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
+    if (list)
+        m->converted = list;
+    if (!p || !list) {
+        free(p);
+        error_oom(b->err, name, n_bytes);
+        return NULL;
+    }
+    return m->converted[m->n_converted++] = p;
+}
+
 // n numbers from `first` on: used in place when they are F32 and aligned, else converted.
 static bool set_vector(struct binder *b, const char *name, const struct gguf_tensor *t,
                        uint64_t first, uint64_t n, struct weight *w)
 {
-    struct model *m = b->m;
     if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16) {
         const struct quant_info *qi = quant_info(t->type);
         return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32, F16 or BF16",
@@ -142,18 +157,12 @@ static bool set_vector(struct binder *b, const char *name, const struct gguf_ten
     w->n_cols = (uint32_t)n;
     w->n_bytes = n * sizeof(float);
     w->data = data;
-    if (m->header_only || (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0))
+    if (b->m->header_only || (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0))
         return true;
-    float *copy = malloc(n * sizeof *copy);
-    void **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
-    if (list)
-        m->converted = list;
-    if (!copy || !list) {
-        free(copy);
-        return error_oom(b->err, name, n * sizeof *copy);
-    }
+    float *copy = own(b, name, w->n_bytes);
+    if (!copy)
+        return false;
     quant_dequantize(t->type, data, copy, n);
-    m->converted[m->n_converted++] = copy;
     w->data = copy;
     return true;
 }
@@ -232,24 +241,54 @@ static bool bind_scaled(struct binder *b, const char *name, enum presence presen
 
 // ---- layers
 
-// Weights are fused when the first of them has no tensor of its own.
-static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i,
-                     const struct layer *l, int w)
+static bool has_tensor(const struct binder *b, uint32_t i, const char *name)
 {
-    char name[TENSOR_NAME_MAX];
-    return a->fused &&
-           !gguf_find_tensor(b->m->gguf,
-                             layer_tensor_name(name, i, layer_weight_fused(&b->m->hp, l, w).first));
+    char full[TENSOR_NAME_MAX];
+    return gguf_find_tensor(b->m->gguf, layer_tensor_name(full, i, name));
+}
+
+// Weights are fused when the first of them has no tensor of its own, and that of all is there or
+// the family's. (ffn_up is also the name of what is not fused.)
+static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i,
+                     const struct layer *l, int w, const char *fused)
+{
+    return !has_tensor(b, i, layer_weight_fused(&b->m->hp, l, w).first) &&
+           (a->fused || (w != FFN_GATE && w != FFN_UP && has_tensor(b, i, fused)));
+}
+
+// Of each expert at.n numbers of the tensor, whose shape has been checked.
+static bool set_each(struct binder *b, const char *name, const struct gguf_tensor *t,
+                     struct fused_rows at, uint32_t n_expert, struct weight *w)
+{
+    struct weight all = {0};
+    if (!set_vector(b, name, t, 0, at.all * n_expert, &all))
+        return false;
+    w->type = QUANT_F32;
+    w->rows = 1;
+    w->n_cols = (uint32_t)(at.n * n_expert);
+    w->n_bytes = w->n_cols * sizeof(float);
+    w->data = all.data;
+    if (b->m->header_only)
+        return true;
+    float *copy = own(b, name, w->n_bytes);
+    if (!copy)
+        return false;
+    for (uint32_t i = 0; i < n_expert; i++)
+        memcpy(copy + i * at.n, (const float *)all.data + i * at.all + at.before,
+               at.n * sizeof *copy);
+    w->data = copy;
+    return true;
 }
 
 static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w,
                        const struct weight_form *f, enum presence presence)
 {
     const struct fused_rows at = layer_weight_fused(&b->m->hp, l, w);
-    const uint64_t n_cols = f->vector ? at.all : f->n_cols, rows = f->vector ? 1 : at.all;
+    const uint64_t n_cols = f->vector ? at.all : f->n_cols;
+    const uint64_t rows = !f->vector ? at.all : f->stacked ? l->experts.n : 1;
     char name[TENSOR_NAME_MAX];
     const struct gguf_tensor *t = find(b, layer_tensor_name(name, i, f->fused));
-    if (f->stacked) {
+    if (f->stacked && !f->vector) {
         if (!t)
             return missing_stack(b, name, n_cols, rows, l->experts.n);
         if (!has_stacked(b, name, t, rows, n_cols, l->experts.n) || !check_supported(b, name, t))
@@ -261,6 +300,8 @@ static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w,
         return presence == OPTIONAL || missing(b, name, n_cols, rows);
     if (!has_shape(b, name, t, rows, n_cols))
         return false;
+    if (f->vector && f->stacked)
+        return set_each(b, name, t, at, l->experts.n, &l->w[w]);
     if (f->vector)
         return set_vector(b, name, t, at.before, at.n, &l->w[w]);
     if (!check_supported(b, name, t))
@@ -301,7 +342,7 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
         return true;
     if (w == ATTN_K_B || w == ATTN_V_B)
         return bind_of_heads(b, i, l, w, &f);
-    if (f.fused && is_fused(b, a, i, l, w))
+    if (f.fused && is_fused(b, a, i, l, w, f.fused))
         return bind_fused(b, i, l, w, &f, presence);
     layer_tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : f.name);
     // whose names a vector of the layer has

@@ -86,7 +86,8 @@ struct arch {
     weight_set has, may_have, lacks;    // beside PLAIN_WEIGHTS
     const char *ffn_norm, *output_norm; // their names, where they are others
     bool ffn_norm_whole;                // ... without ".weight" behind it
-    bool fused; // attn_qkv, ffn_gate_up_exps, and ffn_up with the rows of the gate before its own
+    bool fused; // attn_qkv, ffn_gate_up_exps, and ffn_up with the rows of the gate before its own;
+                // the first two may be in files of all families
     enum qk_norm qk_norm; // of those that has or may_have qk norms
     bool qk_norm_rotated;
     bool parallel;   // a layer without ffn_norm is parallel (see struct layer)

@@ -16,13 +16,14 @@ BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors"), str(ROOT / "tests/e2e")]
 import make_gguf  # noqa: E402
 import session_format  # noqa: E402
-from families import FAMILIES, model  # noqa: E402
+from families import FAMILIES, join, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
 LONGER = 1 + 0.1 * math.log(4)  # what YaRN multiplies by with the factor of families.YARN
 R, S = "attention.recurrent_layers", "tokenizer.ggml.suppress_tokens"
 SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.inner_size": 96, "ssm.time_step_rank": 48}
 MISSING = object()
+JOINED_QKV = {f"blk.0.attn_{name}.weight": MISSING for name in "qkv"}
 # family, what is set (keys without the architecture's name; tensors as shapes), what the refusal says
 HOSTILE = [
     ("gemma2", {W: 0}, "gemma2.attention.sliding_window is 0, expected 1 to"),
@@ -126,7 +127,7 @@ HOSTILE = [
     ("qwen35", {"ssm.time_step_rank": 0}, "qwen35.ssm.time_step_rank is 0, expected 1 to"),
     ("qwen35", {"full_attention_interval": 0}, "qwen35.full_attention_interval is 0, expected 1 to 5"),
     ("qwen35", {"full_attention_interval": 6}, "qwen35.full_attention_interval is 6, expected 1 to 5"),
-    ("qwen35", {"full_attention_interval": 2}, "tensor blk.1.attn_q.weight (48 x 240) is missing"),
+    ("qwen35", {"full_attention_interval": 2}, "blk.1.attn_qkv.weight has shape 48 x 168, expected 48 x 360"),
     ("qwen35", {R: [True, False, True, False, True]}, "qwen35.attention.recurrent_layers is false at layer 1, expected true: of "
      "3 layers one attends (qwen35.full_attention_interval)"),
     ("qwen35", {R: [True] * 5}, "qwen35.attention.recurrent_layers is true at layer 2, expected false"),
@@ -177,6 +178,16 @@ HOSTILE = [
     ("nemotron_h_moe-latent", {"moe_latent_size": 21}, "blk.1.ffn_latent_down.weight has shape 48 x 20, expected 48 x 21"),
     ("nemotron_h_moe-latent", {"moe_latent_size": 0}, "blk.1.ffn_up_exps.weight has shape 20 x 24 x 8, expected 48 x 24 x 8"),
     ("nemotron_h_moe-latent", {"moe_latent_size": 2**31}, "nemotron_h_moe.moe_latent_size is 2,147,483,648, expected 0 to 1,048,576"),
+    ("qwen3moe", JOINED_QKV | {"blk.0.attn_qkv.weight": [48, 143]}, "blk.0.attn_qkv.weight has shape 48 x 143, expected 48 x 144"),
+    ("qwen3moe", JOINED_QKV, "tensor blk.0.attn_q.weight (48 x 72) is missing"),
+    ("qwen3moe", {"blk.0.attn_qkv.weight": [48, 144]}, "blk.0.attn_qkv.weight is not one that architecture qwen3moe has"),
+    ("qwen3moe", {"blk.1.ffn_gate_exps.weight": MISSING, "blk.1.ffn_up_exps.weight": MISSING, "blk.1.ffn_gate_up_exps.weight": [48, 79, 9]},
+     "blk.1.ffn_gate_up_exps.weight has shape 48 x 79 x 9, expected 48 x 80 x 9"),
+    ("qwen3moe", {"blk.1.ffn_gate_exps.weight": MISSING, "blk.1.ffn_gate_up_exps.weight": [48, 80, 9]},
+     "blk.1.ffn_up_exps.weight is not one that architecture qwen3moe has"),
+    ("qwen3vl", {"blk.1.ffn_gate.weight": MISSING, "blk.1.ffn_up.weight": [48, 160]}, "tensor blk.1.ffn_gate.weight (48 x 80) is missing"),
+    ("gpt-oss", {"blk.2.ffn_gate_exps.bias": MISSING, "blk.2.ffn_up_exps.bias": MISSING, "blk.2.ffn_gate_up_exps.bias": [80, 5]},
+     "blk.2.ffn_gate_up_exps.bias has shape 80 x 5, expected 80 x 6"),
     ("qwen3moe", {"expert_count": 0}, "qwen3moe.expert_count is 0, expected 1 to 4,096"),
     ("qwen3moe", {"expert_count": MISSING}, "qwen3moe.expert_count is missing"),
     ("qwen3moe", {"expert_count": 2**31}, "qwen3moe.expert_count is 2,147,483,648, expected 1 to 4,096"),
@@ -363,6 +374,16 @@ def test_what_says_nothing_new_refuses_nothing(family, edits, tmp_path):
     """A key that is needless, or that says of layers what they have not: the same numbers."""
     assert numbers(tmp_path, family, edits) == numbers(tmp_path, family, {})
 
+
+def names(family, **options):
+    return [t.name for t in model(**FAMILIES[family][1] | options)[1]]
+
+
+@pytest.mark.parametrize("family", [f for f, (_, o) in FAMILIES.items() if not o.get("scaled") and not f.endswith("-deep")
+                                    and names(f) != names(f, joined=join)])
+def test_matrices_of_one_input_may_be_one_tensor(family, tmp_path):
+    """Queries, keys and values, and gates and ups of experts, whatever the family: the same numbers."""
+    assert numbers(tmp_path, family, {}, joined=join) == numbers(tmp_path, family, {})
 
 @pytest.mark.parametrize("family, edits, options", [
     ("dots1", {"leading_dense_block_count": 3}, {}), ("deepseek2", {"leading_dense_block_count": 3}, {}),

@@ -12,10 +12,24 @@ PRE, POST = ("attn_norm", "ffn_norm"), ("post_attention_norm", "post_ffw_norm")
 EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_norm_epsilon": 0.03}
 
 
+def join(tensors):
+    """Queries, keys and values of a layer, and gates and ups of its experts, become one tensor each, rows behind rows."""
+    found, kinds = {t.name: t for t in tensors}, {"F16": np.float16, "F32": np.float32}
+    for whole, parts in {"attn_qkv": QKV, "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}.items():
+        for name in [n for n in found if f".{parts[0]}." in n]:
+            those = [found.get(name.replace(parts[0], part)) for part in parts]
+            if None in those:
+                continue
+            data = [np.frombuffer(t.data, kinds[t.type]).reshape(t.ne[::-1]) for t in those]
+            data = np.concatenate(data, -1 if name.endswith(".bias") else -2)
+            at = tensors.index(those[0])
+            tensors[:] = [t for t in tensors if t not in those]
+            tensors.insert(at, make_gguf.Tensor(name.replace(parts[0], whole), list(data.shape[::-1]), those[0].type, data.tobytes()))
+
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
-          predict=0, predict_own=(), scaled=False):
+          predict=0, predict_own=(), scaled=False, joined=None):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(); lists as kv. dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
@@ -24,7 +38,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm.
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
     alone: a layer with a feed-forward network is nothing else.
-    scaled: with a scale of each product.
+    scaled: with a scale of each product. joined: see join; a function that does so.
     predict: how many of the layers are prediction layers; predict_own: what these have that others share with the model."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
     d, rng, tensors, vocab = head_dim or embd // (heads or 1), np.random.default_rng([seed, 77]), [], 640
@@ -173,6 +187,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         name = t.name[:-len(".weight")]
         if name != "token_embd" and "conv" not in name:
             vector(name + ".scale", t.ne[2] if t.ne[2:] and "exps" in name else 1, 0.4, 1.6)
+    if joined:
+        joined(tensors)
     kvs = [("general.architecture", arch), ("general.name", "random"), ("general.file_type", 1),
            (f"{arch}.context_length", 4096), (f"{arch}.embedding_length", embd), (f"{arch}.block_count", layers),
            (f"{arch}.feed_forward_length", ff), (f"{arch}.attention.head_count", heads),
@@ -395,3 +411,6 @@ FAMILIES |= {f"{name}-sections": (family, options | {"meta": options["meta"] | {
 # latent attention.
 FAMILIES |= {f"{name}-scaled": (family, options | {"seed": 1, "scaled": True}) for name, (family, options) in FAMILIES.items()
              if name in ("phi3-short", "gpt-oss", "nemotron_h_moe-latent", "llama4", "deepseek2-lite")}
+# As newer files have them: with biases; where a head of the queries has its gate beside it.
+FAMILIES |= {f"{name}-joined": (family, options | {"joined": join}) for name, (family, options) in FAMILIES.items()
+             if name in ("qwen2vl", "gpt-oss", "qwen35moe")}

@@ -14,8 +14,14 @@ class Experts(Plain):
         bias = self.w.get(name + ".bias")
         return x @ self.w[name + ".weight"][e].T + (0 if bias is None else bias[e])
 
+    def wide(self, x, p, e):  # gate, up
+        if p + "ffn_gate_up_exps.weight" in self.w:
+            return np.split(self.part(x, p + "ffn_gate_up_exps", e), 2, -1)
+        return self.part(x, p + "ffn_gate_exps", e), self.part(x, p + "ffn_up_exps", e)
+
     def expert(self, x, p, e):
-        return self.part(self.act(self.part(x, p + "ffn_gate_exps", e)) * self.part(x, p + "ffn_up_exps", e), p + "ffn_down_exps", e)
+        gate, up = self.wide(x, p, e)
+        return self.part(self.act(gate) * up, p + "ffn_down_exps", e)
 
     def shared(self, x, p):
         if p + "ffn_up_shexp.weight" not in self.w:
@@ -154,8 +160,8 @@ class GptOss(Experts, Neox):
         return softmax(np.c_[s, np.full(len(s), self.w[p + "attn_sinks.weight"][head])])[:, :-1]
 
     def expert(self, x, p, e):
-        g = np.minimum(self.part(x, p + "ffn_gate_exps", e), 7)
-        u = np.clip(self.part(x, p + "ffn_up_exps", e), -7, 7)
+        g, u = self.wide(x, p, e)
+        g, u = np.minimum(g, 7), np.clip(u, -7, 7)
         return self.part(g * sigmoid(1.702 * g) * (u + 1), p + "ffn_down_exps", e)
 
     block = SeedOss.block
@@ -201,8 +207,7 @@ class Glm4Moe(Sigmoids):
 
 
 class Bailing(Sigmoids):
-    def project(self, x, p):
-        return Phi3.project(self, x, p) if p + "attn_qkv.weight" in self.w else super().project(x, p)
+    pass
 
 
 class MiniMax(Sigmoids):

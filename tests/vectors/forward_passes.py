@@ -128,7 +128,11 @@ class Plain(File):
     # --- attention
 
     def project(self, x, p):
-        return [self.linear(x, p + "attn_" + c) for c in "qkv"]
+        if p + "attn_qkv.weight" not in self.w:
+            return [self.linear(x, p + "attn_" + c) for c in "qkv"]
+        l = int(p.split(".")[1])
+        kv = self.heads(l)[1] * self.width(l)
+        return np.split(self.linear(x, p + "attn_qkv"), [-2 * kv, -kv], -1)
 
     def heads_norm(self, x, name):  # (n, heads, head_dim)
         return self.norm(x, name) if name + ".weight" in self.w else x
@@ -290,10 +294,6 @@ class Gemma3(Gemma2):
 
 
 class Phi3(Neox):
-    def project(self, x, p):
-        heads, kv = self.heads(0)
-        return np.split(self.linear(x, p + "attn_qkv"), [heads * self.head_dim, (heads + kv) * self.head_dim], -1)
-
     def ffn(self, x, l):
         gate, up = np.split(self.linear(x, f"blk.{l}.ffn_up"), 2, -1)
         return self.linear(self.act(gate) * up, f"blk.{l}.ffn_down")
