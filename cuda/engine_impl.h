@@ -559,7 +559,7 @@ static inline bool is_beside(const struct layer *l)
 // Whether gate and up can be multiplied in one launch that leaves act(gate) * up.
 static inline bool gate_is_fused(const struct layer *l)
 {
-    return l->w[FFN_GATE].data && !l->w[FFN_UP_BIAS].data &&
+    return l->w[FFN_GATE].data && !l->w[FFN_GATE_BIAS].data && !l->w[FFN_UP_BIAS].data &&
            (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 

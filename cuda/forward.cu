@@ -174,7 +174,7 @@ static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, s
     struct matvec m = one_column(e, in, fused ? MATVEC_GATED : MATVEC_STORE);
     m.act = f->act;
     if (gated)
-        add_part(&m, &l->w[FFN_GATE], NULL, s->gate);
+        add_part(&m, &l->w[FFN_GATE], l->v[FFN_GATE_BIAS], s->gate);
     add_part(&m, &l->w[FFN_UP], l->v[FFN_UP_BIAS], gated ? s->up : s->gate);
     return multiply_one(e, group_of(l, FFN_UP), &m, err) &&
            (fused ||
@@ -596,8 +596,9 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
     const enum product by = product_for(e, gate, n);
     const bool fused = gate_is_fused(f) && is_packed(by) && same_range(gate, up) &&
                        product_for(e, &l->w[FFN_DOWN], n) == by;
-    struct products both = {{gate, up}, {NULL, l->v[FFN_UP_BIAS]}, {s->gate, s->up}, 2,
-                            false,      group_of(l, FFN_UP)};
+    struct products both = {
+        {gate, up},         {l->v[FFN_GATE_BIAS], l->v[FFN_UP_BIAS]}, {s->gate, s->up}, 2, false,
+        group_of(l, FFN_UP)};
     struct products alone = {{up}, {l->v[FFN_UP_BIAS]}, {s->gate}, 1, false, group_of(l, FFN_UP)};
     struct products *p = gated ? &both : &alone;
     p->gated_bound = fused ? l->gated_bound : 0.0f;

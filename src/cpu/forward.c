@@ -579,10 +579,10 @@ static bool widen(struct cpu_engine *e, const struct layer *l, struct cpu_act *o
 {
     const struct cpu_act *in = &e->normed, wide = *out = cpu_as_wide_as(&e->gate, l->n_ff, n);
     const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
-    const float *bias = layer_vector(l, FFN_UP_BIAS);
+    const float *bias = layer_vector(l, FFN_UP_BIAS), *gate_bias = layer_vector(l, FFN_GATE_BIAS);
     const struct cpu_matmul gated[] = {
-        {gate, in, NULL, wide.f, wide.n_pad, n, false}, // (n, n_ff)
-        {up, in, bias, e->up, l->n_ff, n, false},       // (n, n_ff)
+        {gate, in, gate_bias, wide.f, wide.n_pad, n, false}, // (n, n_ff)
+        {up, in, bias, e->up, l->n_ff, n, false},            // (n, n_ff)
     };
     const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
     return (gate->data ? cpu_multiply(e, gated, 2) : cpu_multiply(e, &plain, 1)) &&

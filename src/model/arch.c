@@ -9,7 +9,7 @@
 
 static const struct arch archs[] = {
     // Llama 1-3.3, Mistral, SmolLM2, TinyLlama, distills on Llama; with experts Mixtral
-    {"llama", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .experts = MAY_HAVE_EXPERTS,
+    {"llama", ROPE_INTERLEAVED, .may_have = ALL_BIASES, .experts = MAY_HAVE_EXPERTS,
      .experts_normed = true},
     // Qwen2, Qwen2.5, distills on them; the text part of Qwen2-VL and Qwen2.5-VL
     {"qwen2", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS},

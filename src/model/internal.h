@@ -14,6 +14,7 @@ __extension__ typedef unsigned __int128 weight_set;
 #define POST_NORMS (SET(ATTN_POST_NORM) | SET(FFN_POST_NORM))
 #define NORM_BIAS  (SET(ATTN_NORM_BIAS) | SET(FFN_NORM_BIAS))
 #define FFN_BIAS   (SET(FFN_UP_BIAS) | SET(FFN_DOWN_BIAS))
+#define ALL_BIASES (QKV_BIAS | OUT_BIAS | FFN_BIAS | SET(FFN_GATE_BIAS))
 #define GATE       (SET(FFN_GATE) | SET(EXPERT_GATE) | SET(SHARED_GATE))
 #define CHOICE     SET(ROUTER_CHOICE_BIAS)
 #define LATENT                                                                                     \

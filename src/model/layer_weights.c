@@ -97,6 +97,7 @@ static const struct row {
     [FFN_NORM_BIAS] = {"ffn_norm.bias", ONE, N_EMBD},
     [FFN_GATE] = {"ffn_gate", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
     [FFN_UP] = {"ffn_up", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
+    [FFN_GATE_BIAS] = {"ffn_gate.bias", ONE, N_FF},
     [FFN_UP_BIAS] = {"ffn_up.bias", ONE, N_FF},
     [FFN_DOWN] = {"ffn_down", N_EMBD, N_FF},
     [FFN_DOWN_BIAS] = {"ffn_down.bias", ONE, N_EMBD},

@@ -149,6 +149,7 @@ enum layer_weight {
     FFN_NORM_BIAS,
     FFN_GATE, // absent: down(act(up))
     FFN_UP,
+    FFN_GATE_BIAS,
     FFN_UP_BIAS,
     FFN_DOWN,
     FFN_DOWN_BIAS,

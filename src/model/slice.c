@@ -379,6 +379,7 @@ static void slice_feed_forward(struct cutter *c, struct layer *l, const struct m
     const struct weight_run ff = ff_run(&l->w[FFN_DOWN], l->n_ff, s, rank);
     rows(c, l, FFN_GATE, ff);
     rows(c, l, FFN_UP, ff);
+    rows(c, l, FFN_GATE_BIAS, ff);
     rows(c, l, FFN_UP_BIAS, ff);
     columns(c, l, FFN_DOWN, ff);
     l->n_ff = ff.n;

@@ -386,7 +386,7 @@ static void feed_forward(const struct layer *l, const double *x, double *out)
     }
     linear(&l->w[FFN_UP], &l->w[FFN_UP_BIAS], x, up);
     if (l->w[FFN_GATE].data)
-        linear(&l->w[FFN_GATE], NULL, x, gate);
+        linear(&l->w[FFN_GATE], &l->w[FFN_GATE_BIAS], x, gate);
     for (uint32_t i = 0; i < l->n_ff; i++)
         up[i] = l->w[FFN_GATE].data ? beside(l->act, up[i]) * activated(l->act, gate[i])
                                     : activated(l->act, up[i]);

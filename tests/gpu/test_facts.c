@@ -130,6 +130,13 @@ static void ungated(struct model *m)
     m->layers[1].act = ACT_GELU_TANH;
 }
 
+static void gates_with_biases(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++)
+        add_vector(&m->layers[i], FFN_GATE_BIAS, i, TINY_FF, 0.3f);
+    add_vector(&m->layers[1], FFN_UP_BIAS, N_LAYER, TINY_FF, -0.2f);
+}
+
 static void gates_that_grow(struct model *m)
 {
     m->layers[0].act = ACT_XIELU;
@@ -604,6 +611,7 @@ static const struct {
     {"scaled products of experts", scaled_experts},
     {"scaled products of shared experts", scaled_and_shared_experts},
     {"a scale behind what a layer is told", scale_behind_what_is_told},
+    {"gates with biases", gates_with_biases},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.

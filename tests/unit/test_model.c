@@ -270,7 +270,7 @@ static void wrong_models_are_refused_with_the_reason(void **state)
         {"llama", TENSOR, "blk.0.attn_q_norm.weight", 8, 0, QUANT_F32,
          .message = "tensor blk.0.attn_q_norm.weight is not one that architecture llama has"},
         {"llama", TENSOR, "blk.0.ffn_gate_exps.weight", 32, 32, QUANT_F32, .message = "is not one"},
-        {"llama", TENSOR, "blk.0.ffn_up.bias", 64, 0, QUANT_F32, .message = "is not one that"},
+        {"qwen2", TENSOR, "blk.0.ffn_up.bias", 64, 0, QUANT_F32, .message = "is not one that"},
         {"llama", TENSOR, "blk.0.ffn_norm.weight", 31, 0, QUANT_F32,
          .message = "tensor blk.0.ffn_norm.weight has shape 31, expected 32"},
         {"llama", TENSOR, "blk.0.ffn_norm.weight", 32, 2, QUANT_F32,

@@ -414,3 +414,5 @@ FAMILIES |= {f"{name}-scaled": (family, options | {"seed": 1, "scaled": True}) f
 # As newer files have them: with biases; where a head of the queries has its gate beside it.
 FAMILIES |= {f"{name}-joined": (family, options | {"joined": join}) for name, (family, options) in FAMILIES.items()
              if name in ("qwen2vl", "gpt-oss", "qwen35moe")}
+# Biases wherever a matrix is.
+FAMILIES["llama-biases"] = (Plain, dict(arch="llama", biases=(*QKV, *OUT, *FFN, "ffn_gate"), tied=False, meta=EPS))
