@@ -416,3 +416,6 @@ FAMILIES |= {f"{name}-joined": (family, options | {"joined": join}) for name, (f
              if name in ("qwen2vl", "gpt-oss", "qwen35moe")}
 # Biases wherever a matrix is.
 FAMILIES["llama-biases"] = (Plain, dict(arch="llama", biases=(*QKV, *OUT, *FFN, "ffn_gate"), tied=False, meta=EPS))
+# What Mistral Large 3 says.
+FAMILIES["deepseek2-temperature"] = (DeepSeek, FAMILIES["deepseek2"][1] | {"meta": FAMILIES["deepseek2"][1]["meta"] | {
+    "attention.temperature_scale": 0.4, "attention.temperature_length": 25}})

@@ -256,6 +256,10 @@ class DeepSeek(Sigmoids):
             return np.split(both, [both.shape[2] - self.get("attention.value_length")], 2)
         return np.einsum("nl,hlk->nhk", c, self.w[p + "attn_k_b.weight"]), np.einsum("nl,hvl->nhv", c, self.w[p + "attn_v_b.weight"])
 
+    def temper(self, q, at, l):
+        t, length = self.get("attention.temperature_scale", 0.0), self.get("attention.temperature_length", 1)
+        return q * (1 + t * np.log(1 + np.floor(at / length)))[:, None, None]
+
     def attention(self, x, l):
         p, heads, n, dim = f"blk.{l}.", self.heads(l)[0], len(x), self.get("rope.dimension_count")
         at = np.arange(self.past, self.past + n)
@@ -279,7 +283,3 @@ class Mistral4(DeepSeek):
     def yarn(self, freq, dim, base, f):
         log = math.log(f)
         return Plain.yarn(self, freq, dim, base, f)[0], (1 + 0.1 * log) / (1 + self.get("rope.scaling.yarn_log_multiplier", 0.0) * log)
-
-    def temper(self, q, at, l):
-        t, length = self.get("attention.temperature_scale"), self.get("attention.temperature_length")
-        return q * (1 + t * np.log(1 + np.floor(at / length)))[:, None, None]
