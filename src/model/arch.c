@@ -145,11 +145,11 @@ static const struct arch archs[] = {
      .qk_norm_rotated = true, .period = 4, .window = 8192, .chunked = true, .full_unrotated = true,
      .unrotated_temperature = true, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
      .experts_weigh_input = true, .shared = SHARED_SAME, .n_expert_bare = 128},
-    // DeepSeek V2, V3, R1 and what is of their shape: Kimi K2, Mistral Large 3, and models without
-    // experts
+    // DeepSeek V2, V3, R1 and what is of their shape: Kimi K2, Mistral Large 3, GLM-4.7-Flash
+    // (whose files do not say that its gate is a sigmoid), and models without experts
     {"deepseek2", ROPE_INTERLEAVED, .has = LATENT, .may_have = CHOICE, .latent = true,
-     .experts = MAY_HAVE_EXPERTS, .shared = SHARED_BY_COUNT, .unmagnified = true,
-     .temperature = true, .temperature_length = true},
+     .experts = MAY_HAVE_EXPERTS, .choice_by_sigmoid = true, .shared = SHARED_BY_COUNT,
+     .unmagnified = true, .temperature = true, .temperature_length = true},
     // Mistral 4
     {"mistral4", ROPE_INTERLEAVED, .has = LATENT, .may_have = CHOICE, .latent = true,
      .experts = HAS_EXPERTS, .experts_normed = true, .shared = SHARED_BY_COUNT, .temperature = true,

@@ -1,10 +1,19 @@
 // The facts of a mixture of experts: which layers have one, and how it is routed.
-#include "model/internal.h"
+#include "model/layer_weights.h"
 
-static bool read_gate(struct meta *k, const struct arch *a, struct experts *x)
+static bool has_choice_bias(const struct meta *k, uint32_t n_layer)
+{
+    char name[TENSOR_NAME_MAX];
+    for (uint32_t i = 0; i < n_layer; i++)
+        if (gguf_find_tensor(k->g, layer_tensor_name(name, i, "exp_probs_b.bias")))
+            return true;
+    return false;
+}
+
+static bool read_gate(struct meta *k, const struct arch *a, uint32_t n_layer, struct experts *x)
 {
     uint32_t gate = 0;
-    x->gate = a->expert_gate;
+    x->gate = a->choice_by_sigmoid && has_choice_bias(k, n_layer) ? EXPERT_SIGMOID : a->expert_gate;
     x->normed = a->experts_normed;
     x->weighs_input = a->experts_weigh_input;
     if (!meta_u32(k, "expert_gating_func", false, 0, 2, &gate))
@@ -121,8 +130,9 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
         pass_over(k);
         return true;
     }
-    if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) || !read_gate(k, a, &x) ||
-        !read_groups(k, &x) || !read_widths(k, a, m, &n_shared, &x.n_latent) ||
+    if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) ||
+        !read_gate(k, a, n_layer, &x) || !read_groups(k, &x) ||
+        !read_widths(k, a, m, &n_shared, &x.n_latent) ||
         !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||
         !meta_u32(k, "interleave_moe_layer_step", false, 1, UINT32_MAX, &step))
         return false;

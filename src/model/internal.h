@@ -109,7 +109,8 @@ struct arch {
     enum prediction predicts;
 
     enum mixture experts;
-    enum expert_gate expert_gate; // where the metadata do not say it, as the next one
+    enum expert_gate expert_gate; // where the metadata do not say it, as the next two
+    bool choice_by_sigmoid;       // ... but EXPERT_SIGMOID where experts have a bias of the choice
     bool experts_normed;
     bool experts_weigh_input;
     bool experts_latent; // reads moe_latent_size

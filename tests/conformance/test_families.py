@@ -311,6 +311,7 @@ SAME = [
     ("dots1", {"feed_forward_length": [80, 0, 0]}),
     ("deepseek2", {"feed_forward_length": [80, 0, 0]}),
     ("deepseek2", {"attention.temperature_length": 25}),
+    *(("deepseek2", {"expert_gating_func": gate}) for gate in (MISSING, 0)),  # files of GLM-4.7-Flash
     ("ernie4_5-moe", {"feed_forward_length": [80, 0, 80, 0, 80]}),
     ("llama4", {"feed_forward_length": [80, 0, 80, 0, 80]}),
     ("lfm2moe", {"feed_forward_length": [80, 0, 0, 0]}),
