@@ -331,6 +331,42 @@ static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w,
     return bind_scale(b, name, &l->w[w], false);
 }
 
+// Early files of qwen3next have ssm_in, of each key head in turn its query, its key, the values of
+// the heads that share it, and what is for their gates. Here each kind has a matrix of its own.
+static bool bind_by_keys(struct binder *b, uint32_t i, struct layer *l, int w,
+                         const struct weight_form *f)
+{
+    const uint64_t n = l->delta.n_state, n_key = l->delta.n_key_head;
+    const uint64_t n_shared = l->delta.n_head / l->delta.n_key_head * n;
+    const uint64_t each = 2 * (n + n_shared);
+    const struct weight_run query = {0, (uint32_t)n}, key = {(uint32_t)n, (uint32_t)n},
+                            value = {(uint32_t)(2 * n), (uint32_t)n_shared},
+                            gate = {(uint32_t)(2 * n + n_shared), (uint32_t)n_shared};
+    const struct weight_run qkv[] = {query, key, value};
+    const size_t n_kinds = w == DELTA_QKV ? 3 : 1;
+    char name[TENSOR_NAME_MAX];
+    const struct gguf_tensor *t = find(b, layer_tensor_name(name, i, "ssm_in"));
+    if (!has_shape(b, name, t, each * n_key, f->n_cols) || !check_supported(b, name, t))
+        return false;
+    set_matrix(t, 0, f->rows, &l->w[w]);
+    if (!bind_scale(b, name, &l->w[w], false))
+        return false;
+    if (b->m->header_only)
+        return true;
+    const size_t row = quant_row_bytes(t->type, t->ne[0]);
+    char *to = own(b, name, l->w[w].n_bytes);
+    if (!to)
+        return false;
+    l->w[w].data = to;
+    l->w[w].tensor = NULL;
+    for (size_t kind = 0; kind < n_kinds; kind++) {
+        const struct weight_run r = w == DELTA_QKV ? qkv[kind] : gate;
+        for (uint64_t k = 0; k < n_key; k++, to += r.n * row)
+            memcpy(to, (const char *)t->data + (k * each + r.begin) * row, r.n * row);
+    }
+    return true;
+}
+
 static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
 {
     const struct hparams *hp = &b->m->hp;
@@ -342,6 +378,9 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
         return true;
     if (w == ATTN_K_B || w == ATTN_V_B)
         return bind_of_heads(b, i, l, w, &f);
+    if ((w == DELTA_QKV || w == DELTA_GATE) && a->delta_in_order && !has_tensor(b, i, f.name) &&
+        has_tensor(b, i, "ssm_in"))
+        return bind_by_keys(b, i, l, w, &f);
     if (f.fused && is_fused(b, a, i, l, w, f.fused))
         return bind_fused(b, i, l, w, &f, presence);
     layer_tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : f.name);

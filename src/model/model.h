@@ -97,7 +97,9 @@ struct weight {
     // file (model/slice.h): (n_...), NULL: all.
     const struct weight_run *row_runs, *col_runs;
     uint32_t n_row_runs, n_col_runs;
-    const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
+    // That data is of; a matrix may be some of its rows. NULL: the matrix has them in another
+    // order, in memory of the model's own.
+    const struct gguf_tensor *tensor;
     const float *scale; // its products are times this; scale_each: (n_stacked), of each its own;
     bool scale_each;    // NULL: 1
 };

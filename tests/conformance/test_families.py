@@ -16,7 +16,7 @@ BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors"), str(ROOT / "tests/e2e")]
 import make_gguf  # noqa: E402
 import session_format  # noqa: E402
-from families import FAMILIES, join, model  # noqa: E402
+from families import FAMILIES, join, join_by_keys, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
 LONGER = 1 + 0.1 * math.log(4)  # what YaRN multiplies by with the factor of families.YARN
@@ -141,6 +141,10 @@ HOSTILE = [
     ("qwen35", {"blk.0.ssm_a": [5]}, "blk.0.ssm_a has shape 5, expected 6"),
     ("qwen35", {"blk.0.ssm_ba.weight": [48, 12]}, "blk.0.ssm_ba.weight is not one that architecture qwen35 has"),
     ("qwen35", {"blk.2.attn_q.weight": [48, 120]}, "blk.2.attn_q.weight has shape 48 x 120, expected 48 x 240"),
+    ("qwen3next-by_keys", {"blk.1.ssm_in.weight": [48, 191]}, "blk.1.ssm_in.weight has shape 48 x 191, expected 48 x 192"),
+    ("qwen3next-by_keys", {"blk.1.ssm_in.weight": MISSING}, "tensor blk.1.attn_qkv.weight (48 x 120) is missing"),
+    ("qwen3next-by_keys", {"blk.1.attn_qkv.weight": [48, 120], "blk.1.attn_gate.weight": [48, 72]}, "blk.1.ssm_in.weight is not one that"),
+    ("qwen35", {"blk.1.ssm_in.weight": [48, 252]}, "blk.1.ssm_in.weight is not one that architecture qwen35 has"),
     ("qwen3next", {"blk.1.ssm_ba.weight": MISSING}, "tensor blk.1.ssm_ba.weight (48 x 12) is missing"),
     ("qwen35moe", {"blk.1.ssm_out.weight": MISSING}, "tensor blk.1.ssm_out.weight (40 x 48) is missing"),
     ("mamba2", {"ssm.state_size": 0}, "mamba2.ssm.state_size is 0, expected 1 to 1,024"),
@@ -390,6 +394,11 @@ def names(family, **options):
 def test_matrices_of_one_input_may_be_one_tensor(family, tmp_path):
     """Queries, keys and values, and gates and ups of experts, whatever the family: the same numbers."""
     assert numbers(tmp_path, family, {}, joined=join) == numbers(tmp_path, family, {})
+
+
+def test_delta_nets_of_early_files_are_put_in_order(tmp_path):
+    assert numbers(tmp_path, "qwen3next", {}, joined=join_by_keys) == numbers(tmp_path, "qwen3next", {})
+
 
 @pytest.mark.parametrize("family, edits, options", [
     ("dots1", {"leading_dense_block_count": 3}, {}), ("deepseek2", {"leading_dense_block_count": 3}, {}),

@@ -26,6 +26,19 @@ def join(tensors):
             tensors[:] = [t for t in tensors if t not in those]
             tensors.insert(at, make_gguf.Tensor(name.replace(parts[0], whole), list(data.shape[::-1]), those[0].type, data.tobytes()))
 
+
+def join_by_keys(tensors, heads=6, keys=2, size=12):
+    """Delta nets as early files have them: of each key head its query, its key, the values of its heads, and their gates' rows."""
+    found = {t.name: t for t in tensors}
+    for name in [t.name for t in tensors if t.name.endswith("attn_gate.weight")]:
+        qkv, gate = found[name.replace("gate", "qkv")], found[name]
+        q, k, v, z = np.split(np.concatenate([np.frombuffer(t.data, np.float16).reshape(t.ne[::-1]) for t in (qkv, gate)]),
+                              np.cumsum([keys * size, keys * size, heads * size]))
+        data = np.concatenate([m.reshape(keys, -1, qkv.ne[0]) for m in (q, k, v, z)], 1).reshape(-1, qkv.ne[0])
+        tensors[tensors.index(qkv)] = make_gguf.Tensor(name.replace("attn_gate", "ssm_in"), [qkv.ne[0], len(data)], "F16", data.tobytes())
+        tensors.remove(gate)
+
+
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
@@ -414,6 +427,8 @@ FAMILIES |= {f"{name}-scaled": (family, options | {"seed": 1, "scaled": True}) f
 # As newer files have them: with biases; where a head of the queries has its gate beside it.
 FAMILIES |= {f"{name}-joined": (family, options | {"joined": join}) for name, (family, options) in FAMILIES.items()
              if name in ("qwen2vl", "gpt-oss", "qwen35moe")}
+# As early files have them.
+FAMILIES["qwen3next-by_keys"] = (Qwen3Next, FAMILIES["qwen3next"][1] | {"joined": join_by_keys})
 # Biases wherever a matrix is.
 FAMILIES["llama-biases"] = (Plain, dict(arch="llama", biases=(*QKV, *OUT, *FFN, "ffn_gate"), tied=False, meta=EPS))
 # What Mistral Large 3 says.

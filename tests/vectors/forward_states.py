@@ -32,10 +32,13 @@ class Qwen35(Neox):
     def key_of(self, h, heads, keys):
         return h % keys
 
+    def taken_in(self, x, p):  # queries, keys and values; what is for the gates
+        return self.linear(x, p + "attn_qkv"), self.linear(x, p + "attn_gate")
+
     def delta(self, x, l):
         p, size, keys, heads = f"blk.{l}.", *(self.get("ssm." + k) for k in ("state_size", "group_count", "time_step_rank"))
         w, eps = self.w[p + "ssm_conv1d.weight"], self.get("attention.layer_norm_rms_epsilon")
-        new, taps = self.linear(x, p + "attn_qkv"), w.shape[1]
+        (new, gate), taps = self.taken_in(x, p), w.shape[1]
         seen, state = self.cache[l] if self.past else (np.zeros((taps - 1, new.shape[1])), np.zeros((heads, size, size)))
         all_ = np.concatenate([seen, new])
         mixed = silu(sum(w[:, i] * all_[i:i + len(x)] for i in range(taps)))
@@ -51,7 +54,7 @@ class Qwen35(Neox):
                 m += np.outer(one, beta[t, h] * (v[t, h] - m.T @ one))
                 out[t, h] = m.T @ q[t, self.key_of(h, heads, keys)] / math.sqrt(size)
         self.cache[l] = all_[len(x):], state
-        return self.linear(self.norm(out, p + "ssm_norm").reshape(len(x), -1) * silu(self.linear(x, p + "attn_gate")), p + "ssm_out")
+        return self.linear(self.norm(out, p + "ssm_norm").reshape(len(x), -1) * silu(gate), p + "ssm_out")
 
 
 class Qwen35Moe(Experts, Qwen35):
@@ -160,6 +163,14 @@ class Lfm2Moe(Sigmoids, Lfm2):
 
 
 class Qwen3Next(Qwen35Moe):
+    def taken_in(self, x, p):
+        if p + "ssm_in.weight" not in self.w:
+            return super().taken_in(x, p)
+        size, keys, heads = (self.get("ssm." + k) for k in ("state_size", "group_count", "time_step_rank"))
+        of_keys, shared = self.linear(x, p + "ssm_in").reshape(len(x), keys, -1), heads // keys * size
+        q, k, v, z = (c.reshape(len(x), -1) for c in np.split(of_keys, [size, 2 * size, 2 * size + shared], 2))
+        return np.concatenate([q, k, v], 1), z
+
     def beta_alpha(self, x, p, keys):
         both = np.split(self.linear(x, p + "ssm_ba").reshape(len(x), keys, -1), 2, 2)
         return [c.reshape(len(x), -1) for c in both]
