@@ -35,6 +35,13 @@
     "| ?[^" WS "\\p{L}\\p{N}]+[" ends "]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 #define TEKKEN CASED(UPPER, LOWER, "") "|\\p{N}" REST("\\r\\n/")
 #define GPT4O  CASED(UPPER, LOWER, "(?:" CONTRACTIONS ")?") "|\\p{N}{1,3}" REST("\\r\\n/")
+// Hangul, East Asian punctuation, bopomofo, and Chinese characters with kana, each by itself; then
+// the rest is that of gpt-4o with single digits.
+#define YOUTU_ASIAN                                                                                \
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}"     \
+    "\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|"       \
+    "[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+"
+#define YOUTU CASED(UPPER, LOWER, "(?:" CONTRACTIONS ")?") "|\\p{N}" REST("\\r\\n/")
 // Chinese characters by themselves. (PCRE2 has no intersection of classes.)
 #define NO_HAN(letters) "(?:(?!\\p{sc:Han})" letters ")"
 #define KIMI                                                                                       \
@@ -133,6 +140,10 @@ static const struct recipe recipe_tekken = {
 };
 static const struct recipe recipe_qwen35 = {.patterns = {QWEN35}};
 static const struct recipe recipe_kimi_k2 = {.patterns = {KIMI}};
+static const struct recipe recipe_youtu = {
+    .ignore_merges = true,
+    .patterns = {YOUTU_ASIAN, YOUTU},
+};
 static const struct recipe recipe_tiny_aya = {.patterns = {WHOLE_NUMBER, BEFORE_THREES, GPT4O}};
 static const struct recipe recipe_minicpm5 = {
     .ignore_merges = true,
@@ -214,6 +225,7 @@ static const struct row {
     {"kanana2", &recipe_gpt4o},
     {"minimax-m2", &recipe_gpt4o},
     {"kimi-k2", &recipe_kimi_k2},
+    {"youtu", &recipe_youtu},
     {"tiny_aya", &recipe_tiny_aya},
     {"minicpm5", &recipe_minicpm5},
     {"seed-coder", &recipe_seed_coder},

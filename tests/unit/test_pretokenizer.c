@@ -53,6 +53,8 @@ static void words_are_those_of_the_patterns(void **state)
     check_words("gpt-4o", "HelloWorld'S 1234/\n", "Hello|World'S| |123|4|/\n|");
     check_words("deepseek-llm", "one 12,  x  ", "one| |12|,| | x|  |");
     check_words("deepseek-v3", "a1234 +b\xE4\xBD\xA0", "a|123|4| +|b|\xE4\xBD\xA0|");
+    check_words("youtu", "aB'S 12\xED\x95\x9C\xEF\xBC\x8C\xE6\xBC\xA2\xE3\x84\x85/\n",
+                "a|B'S| |1|2|\xED\x95\x9C|\xEF\xBC\x8C|\xE6\xBC\xA2|\xE3\x84\x85|/\n|");
     check_words("falcon", "a.b 1234", "a|.|b| |123|4|");
     check_words("default", "a.b 1234", "a|.|b| |123|4|");
     // U+180E is no white space (PCRE2's \s thinks it is); U+017F is no s of a contraction.

@@ -46,6 +46,7 @@ PATTERNS = {
     "tekken": [cased() + r"|\p{N}" + REST],
     **dict.fromkeys(["gpt-4o", "llama4", "kanana2", "minimax-m2"], [GPT4O]),
     "kimi-k2": [r"[\p{Han}]+|" + cased(ENDING, r"&&[^\p{Han}]") + r"|\p{N}{1,3}" + REST.replace("/", "")],
+    "youtu": [r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+", GPT4O.replace("{1,3}", "")],
     "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O],
     "minicpm5": [r"\p{N}{1,3}", GPT2],
     **dict.fromkeys(["bailingmoe", "bailingmoe2", "llada-moe"], [BAILING]),
@@ -56,10 +57,10 @@ PATTERNS = {
     "joined": [],  # none of them: merges of a vocabulary trained with it cross every border
 }
 # Words that are tokens stay whole, whatever the merges say.
-WHOLE_WORDS = {"llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken", "minicpm5"}
+WHOLE_WORDS = {"llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken", "minicpm5", "youtu"}
 # Of random text for the patterns: what one of them parts and another does not.
 BORDERS = ["camelCase", "HTTPServer", "X's", "we'LL", "1234567", "12a", "٣٤٥٦", "x/\n", "!!\r\n", "\n \n", "漢字カナ", "漢x", "々", "한글漢",
-           "नि", "a\u0301B", "(.)", "。x", "'s", "ǅa", "_a", " /"]
+           "ㄱ한", "한，", "。、漢", "ㄅㄆ漢", "“a”", "नि", "a\u0301B", "(.)", "。x", "'s", "ǅa", "_a", " /"]
 SPACES = [" ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\v", "\f", "\r", "\u0085", "\u00a0", "\u180e", "\u2003",
           "\u2028", "\u200b", "\u3000", "\ufeff"]
 WORDS = ["Hello", "world", "HTML5", "naïve", "don't", "I'LL", "they've", "’s", "e\u0301", "👩‍👩‍👧‍👦", "🇫🇷", "नमस्ते", "السلام",
