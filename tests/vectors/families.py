@@ -434,3 +434,6 @@ FAMILIES["llama-biases"] = (Plain, dict(arch="llama", biases=(*QKV, *OUT, *FFN, 
 # What Mistral Large 3 says.
 FAMILIES["deepseek2-temperature"] = (DeepSeek, FAMILIES["deepseek2"][1] | {"meta": FAMILIES["deepseek2"][1]["meta"] | {
     "attention.temperature_scale": 0.4, "attention.temperature_length": 25}})
+# Rnj-1: no windows, and a softcap of the logits.
+FAMILIES["gemma3-full"] = (Gemma3, dict(arch="gemma3", layers=7, head_dim=12, norms=PRE + POST, qk="head", meta=EPS | YARN | {
+    "rope.freq_base": 2e4, "rope.scaling.yarn_beta_fast": 6.0, "final_logit_softcapping": 4.0}))

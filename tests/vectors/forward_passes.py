@@ -290,7 +290,8 @@ class Gemma3(Gemma2):
         return s
 
     def head(self, logits):
-        return logits
+        c = self.get("final_logit_softcapping")
+        return cap(logits, c) if c else logits
 
 
 class Phi3(Neox):
