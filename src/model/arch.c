@@ -68,7 +68,8 @@ static const struct arch archs[] = {
      .long_factors = true, .experts = HAS_EXPERTS, .experts_normed = true},
     // Granite 3 and 4, dense and with experts
     {"granite", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .state_space_named = true,
-     .rotation_told = true, .scales = true, .logit_scale = LOGITS_DIVIDED},
+     .rotation_told = true, .scales = true, .logit_scale = LOGITS_DIVIDED,
+     .deepstack_mapped = true},
     {"granitemoe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .state_space_named = true,
      .rotation_told = true, .scales = true, .logit_scale = LOGITS_DIVIDED, .experts = HAS_EXPERTS,
      .experts_normed = true},

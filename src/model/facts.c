@@ -445,12 +445,24 @@ static bool read_theta(struct meta *k, const char *name, float *theta)
                                      k->key, (double)*theta));
 }
 
+// A number of each layer that changes nothing here.
+static bool pass_over_each(struct meta *k, const char *name, uint32_t n_layer)
+{
+    const struct gguf_kv *kv = meta_find(k, name);
+    return !kv || (kv->type == GGUF_ARRAY && kv->v.a.count == n_layer) ||
+           error_set(k->err, ERR_MODEL,
+                     "metadata key %s is no array of a number for each of %u layers", k->key,
+                     n_layer);
+}
+
 // Which channel of a position turns which pairs, and what images are given to: all channels of a
 // text's positions are equal.
-static bool read_vision(struct meta *k, const struct arch *a, struct rope *r)
+static bool read_vision(struct meta *k, const struct arch *a, uint32_t n_layer, struct rope *r)
 {
     static const char sections[] = "rope.dimension_sections";
     uint32_t n_deepstack = 0;
+    if (a->deepstack_mapped && !pass_over_each(k, "deepstack_mapping", n_layer))
+        return false;
     if (!a->vision)
         return true;
     if (!meta_parts(k, sections, 4, r->n_dim / 2) ||
@@ -486,7 +498,7 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uin
         r->layout = ROPE_NONE;
         r->n_dim = 0;
     }
-    return read_vision(k, a, r) && read_scaling(k, a, r) && read_yarn(k, a, r);
+    return read_vision(k, a, m->hp.n_layer, r) && read_scaling(k, a, r) && read_yarn(k, a, r);
 }
 
 // Which layers are rotated otherwise than the metadata say of all.

@@ -145,6 +145,7 @@ struct arch {
     bool unrotated_temperature;        // ... and .temperature_length: 0.1 and 8192 where absent
     bool long_factors;                 // rope_factors_short and rope_factors_long
     bool vision;                       // the text part of a model that also sees
+    bool deepstack_mapped;             // ... of which deepstack_mapping is
     bool sections_halve;               // where the file has sections, rope is ROPE_HALVES
 };
 

@@ -276,6 +276,9 @@ HOSTILE = [
     ("granite", {"expert_shared_feed_forward_length": 80, "blk.1.ffn_up_shexp.weight": [48, 80]},
      "blk.1.ffn_up_shexp.weight is not one that architecture granite has"),
     ("granite", {"ssm.dt_b_c_rms": True}, "granite.ssm.dt_b_c_rms is not one that hokku knows of architecture granite"),
+    ("granite", {"deepstack_mapping": [1, 2]}, "granite.deepstack_mapping is no array of a number for each of 3 layers"),
+    ("granite", {"deepstack_mapping": 3}, "granite.deepstack_mapping is no array of a number for each of 3 layers"),
+    ("granitemoe", {"deepstack_mapping": [1, 2, 3]}, "granitemoe.deepstack_mapping is not one that hokku knows"),
     ("internlm2", SSM, "internlm2.ssm.conv_kernel is not one that hokku knows of architecture internlm2"),
     ("granite", {"attention.scale": -0.1}, "attention.scale is -0.1, expected above 0"),
     ("mistral3", {"rope.freq_base": 1.0}, "freq_base is 1, expected above 1 with YaRN"),
@@ -340,6 +343,7 @@ SAME = [
     # Granite 4.0 without state spaces, or without experts
     ("granite", SSM | {"attention.head_count_kv": [3] * 3}), ("granitemoe", SSM | {"attention.head_count_kv": [3] * 3}),
     ("granite", {"expert_shared_feed_forward_length": 80}),
+    ("granite", {"deepstack_mapping": make_gguf.Typed("array", ("i32", [-1, 2, 1]))}),  # Granite Vision
     *((family, {"expert_shared_feed_forward_length": 80, "expert_count": 0, "expert_used_count": 0}) for family in ("granite", "granitehybrid")),
     ("granitehybrid", {"expert_shared_feed_forward_length": 80}),
 ]
