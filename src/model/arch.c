@@ -182,6 +182,8 @@ static const struct arch archs[] = {
      .ffn_norm = "ffn_norm", .ffn_norm_whole = true, .state_space = STATE_SPACE_BESIDE},
     // Llama-Nemotron (Nano, Super, Ultra), DeciLM
     {"deci", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .gaps = true},
+    // EXAONE 3, 3.5, Deep
+    {"exaone", ROPE_HALVES, .may_have = QKV_BIAS},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };
