@@ -184,6 +184,8 @@ static const struct arch archs[] = {
     {"deci", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .gaps = true},
     // EXAONE 3, 3.5, Deep
     {"exaone", ROPE_HALVES, .may_have = QKV_BIAS},
+    // Gemma, CodeGemma
+    {"gemma", ROPE_HALVES, .act = ACT_GELU_TANH, .embd_sqrt = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -307,6 +307,7 @@ HOSTILE = [
     ("deci", {"attention.head_count": [0] * 5}, "no layer has attention heads and KV heads, expected one at least"),
     ("deci", {"feed_forward_length": [80, 40, 64, 7, 96]}, "tensor blk.3.ffn_norm.weight (48) is missing"),
     ("exaone", {"blk.0.attn_q_norm.weight": [8]}, "blk.0.attn_q_norm.weight is not one that architecture exaone has"),
+    ("gemma", {"final_logit_softcapping": 30.0}, "gemma.final_logit_softcapping is not one that hokku knows of architecture gemma"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
 ]

@@ -424,6 +424,13 @@ class Hunyuan(Neox):
         return self.norm(self.rotate(x, at, l), name)
 
 
+class Gemma(Neox):
+    act = staticmethod(gelu)
+
+    def embed(self, ids):
+        return super().embed(ids) * math.sqrt(self.get("embedding_length"))
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
