@@ -186,6 +186,8 @@ static const struct arch archs[] = {
     {"exaone", ROPE_HALVES, .may_have = QKV_BIAS},
     // Gemma, CodeGemma
     {"gemma", ROPE_HALVES, .act = ACT_GELU_TANH, .embd_sqrt = true},
+    // GLM-4 9B, GLM-Edge, CodeGeeX4
+    {"chatglm", ROPE_INTERLEAVED, .may_have = QKV_BIAS, .fused = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -308,6 +308,8 @@ HOSTILE = [
     ("deci", {"feed_forward_length": [80, 40, 64, 7, 96]}, "tensor blk.3.ffn_norm.weight (48) is missing"),
     ("exaone", {"blk.0.attn_q_norm.weight": [8]}, "blk.0.attn_q_norm.weight is not one that architecture exaone has"),
     ("gemma", {"final_logit_softcapping": 30.0}, "gemma.final_logit_softcapping is not one that hokku knows of architecture gemma"),
+    ("chatglm", {"blk.0.post_ffw_norm.weight": [48]}, "blk.0.post_ffw_norm.weight is not one that architecture chatglm has"),
+    ("chatglm", {"blk.1.attn_qkv.bias": [143]}, "blk.1.attn_qkv.bias has shape 143, expected 144"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
 ]

@@ -439,3 +439,5 @@ FAMILIES["gemma3-full"] = (Gemma3, dict(arch="gemma3", layers=7, head_dim=12, no
     "rope.freq_base": 2e4, "rope.scaling.yarn_beta_fast": 6.0, "final_logit_softcapping": 4.0}))
 FAMILIES["exaone"] = (Neox, dict(arch="exaone", vectors=[("rope_freqs.weight", 4, 1, 4)], tied=False, meta=EPS | {"rope.freq_base": 3e5}))
 FAMILIES["gemma"] = (Gemma, dict(arch="gemma", head_dim=20, kv=1, meta=EPS))
+FAMILIES["chatglm"] = (ChatGlm, dict(arch="chatglm", head_dim=12, biases=("attn_qkv",), fused=("qkv", "ffn"), tied=False, meta=EPS | {
+    "rope.dimension_count": 6}))

@@ -431,6 +431,10 @@ class Gemma(Neox):
         return super().embed(ids) * math.sqrt(self.get("embedding_length"))
 
 
+class ChatGlm(Plain):
+    ffn = Phi3.ffn
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
