@@ -188,6 +188,9 @@ static const struct arch archs[] = {
     {"gemma", ROPE_HALVES, .act = ACT_GELU_TANH, .embd_sqrt = true},
     // GLM-4 9B, GLM-Edge, CodeGeeX4
     {"chatglm", ROPE_INTERLEAVED, .may_have = QKV_BIAS, .fused = true},
+    // MiniCPM 1, 2 and 4
+    {"minicpm", ROPE_INTERLEAVED, .long_factors = true, .scales = true,
+     .logit_scale = LOGITS_DIVIDED},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

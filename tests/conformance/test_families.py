@@ -310,6 +310,7 @@ HOSTILE = [
     ("gemma", {"final_logit_softcapping": 30.0}, "gemma.final_logit_softcapping is not one that hokku knows of architecture gemma"),
     ("chatglm", {"blk.0.post_ffw_norm.weight": [48]}, "blk.0.post_ffw_norm.weight is not one that architecture chatglm has"),
     ("chatglm", {"blk.1.attn_qkv.bias": [143]}, "blk.1.attn_qkv.bias has shape 143, expected 144"),
+    ("minicpm", {"logit_scale": MISSING}, "minicpm.logit_scale is missing"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
 ]

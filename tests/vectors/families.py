@@ -441,3 +441,6 @@ FAMILIES["exaone"] = (Neox, dict(arch="exaone", vectors=[("rope_freqs.weight", 4
 FAMILIES["gemma"] = (Gemma, dict(arch="gemma", head_dim=20, kv=1, meta=EPS))
 FAMILIES["chatglm"] = (ChatGlm, dict(arch="chatglm", head_dim=12, biases=("attn_qkv",), fused=("qkv", "ffn"), tied=False, meta=EPS | {
     "rope.dimension_count": 6}))
+FAMILIES["minicpm"] = (MiniCpm, dict(arch="minicpm", tied=False, vectors=factors(4, "short", "long"), meta=EPS | {
+    "embedding_scale": 3.0, "residual_scale": 0.3, "logit_scale": 1.7, "rope.scaling.original_context_length": 300,
+    "rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.2}))

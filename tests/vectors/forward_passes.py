@@ -435,6 +435,10 @@ class ChatGlm(Plain):
     ffn = Phi3.ffn
 
 
+class MiniCpm(Granite):
+    scale, divisors = Plain.scale, Phi3.divisors
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
