@@ -191,6 +191,8 @@ static const struct arch archs[] = {
     // MiniCPM 1, 2 and 4
     {"minicpm", ROPE_INTERLEAVED, .long_factors = true, .scales = true,
      .logit_scale = LOGITS_DIVIDED},
+    // Ling and Ring of before 2
+    {"bailingmoe", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

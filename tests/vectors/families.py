@@ -444,3 +444,5 @@ FAMILIES["chatglm"] = (ChatGlm, dict(arch="chatglm", head_dim=12, biases=("attn_
 FAMILIES["minicpm"] = (MiniCpm, dict(arch="minicpm", tied=False, vectors=factors(4, "short", "long"), meta=EPS | {
     "embedding_scale": 3.0, "residual_scale": 0.3, "logit_scale": 1.7, "rope.scaling.original_context_length": 300,
     "rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.2}))
+FAMILIES["bailingmoe"] = (Bailing1, dict(arch="bailingmoe", seed=1, head_dim=12, tied=False, experts=dict(n=8, used=3, ff=24, shared=48), meta=EPS | {
+    "leading_dense_block_count": 0, "expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.4}))

@@ -183,6 +183,10 @@ class HunyuanMoe(Experts, Hunyuan):
     pass
 
 
+class Bailing1(Experts):
+    normed = False
+
+
 class Sigmoids(Experts, Neox):
     """DeepSeek-AI 2024: sigmoids; a bias of the choice alone; of groups those with the best two together."""
     gate, normed = staticmethod(sigmoid), False
