@@ -193,6 +193,8 @@ static const struct arch archs[] = {
      .logit_scale = LOGITS_DIVIDED},
     // Ling and Ring of before 2
     {"bailingmoe", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
+    // DeepSeek with experts of before V2, GigaChat 20B
+    {"deepseek", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -312,6 +312,7 @@ HOSTILE = [
     ("chatglm", {"blk.1.attn_qkv.bias": [143]}, "blk.1.attn_qkv.bias has shape 143, expected 144"),
     ("minicpm", {"logit_scale": MISSING}, "minicpm.logit_scale is missing"),
     ("bailingmoe", {"blk.0.exp_probs_b.bias": [8]}, "blk.0.exp_probs_b.bias is not one that architecture bailingmoe has"),
+    ("deepseek", {"expert_shared_count": 1}, "blk.1.ffn_gate_shexp.weight has shape 48 x 48, expected 48 x 24"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
 ]

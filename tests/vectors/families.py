@@ -446,3 +446,5 @@ FAMILIES["minicpm"] = (MiniCpm, dict(arch="minicpm", tied=False, vectors=factors
     "rope.scaling.type": "longrope", "rope.scaling.attn_factor": 1.2}))
 FAMILIES["bailingmoe"] = (Bailing1, dict(arch="bailingmoe", seed=1, head_dim=12, tied=False, experts=dict(n=8, used=3, ff=24, shared=48), meta=EPS | {
     "leading_dense_block_count": 0, "expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.4}))
+FAMILIES["deepseek"] = (Bailing1, dict(arch="deepseek", seed=2, kv=6, experts=dict(n=8, used=3, ff=24, shared=48, layers=(1, 2)), meta=EPS | {
+    "rope.scaling.type": "none", "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0}))
