@@ -69,22 +69,18 @@ static bool read_bool(bool *to, const char *key, const json_t *v, struct refusal
     return json_is_boolean(v) || refuse_value(r, key, v, "true or false");
 }
 
-static bool read_model(struct ask *a, const struct ask_defaults *d, const char *key,
-                       const json_t *v, struct refusal *r)
+static bool read_model(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a;
     if (!json_is_string(v))
         return refuse_value(r, key, v, "a text");
-    return json_text_is(v, d->model) ||
+    return json_text_is(v, a->model) ||
            refuse(r, 404, key, "model_not_found",
                   "\"model\": found \"%.80s\", expected \"%.200s\", the one that is served",
-                  json_string_value(v), d->model);
+                  json_string_value(v), a->model);
 }
 
-static bool read_prompt(struct ask *a, const struct ask_defaults *d, const char *key,
-                        const json_t *v, struct refusal *r)
+static bool read_prompt(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
     // What can ask several servers sends the one text of a completion as an array.
     const json_t *only =
         strcmp(key, "prompt") == 0 && json_array_size(v) == 1 ? json_array_get(v, 0) : v;
@@ -96,10 +92,8 @@ static bool read_prompt(struct ask *a, const struct ask_defaults *d, const char 
     return true;
 }
 
-static bool read_tokens(struct ask *a, const struct ask_defaults *d, const char *key,
-                        const json_t *v, struct refusal *r)
+static bool read_tokens(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
     const json_t *token = NULL;
     bool ok = json_is_array(v);
     for (size_t i = 0; ok && i < json_array_size(v); i++)
@@ -108,19 +102,19 @@ static bool read_tokens(struct ask *a, const struct ask_defaults *d, const char 
     return ok || refuse_value(r, key, token ? token : v, "an array of token ids");
 }
 
-static bool read_stream(struct ask *a, const struct ask_defaults *d, const char *key,
-                        const json_t *v, struct refusal *r)
+static bool read_flag(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
-    return read_bool(&a->stream, key, v, r);
+    bool *to = strcmp(key, "stream") == 0        ? &a->stream
+               : strcmp(key, "logprobs") == 0    ? &a->logprobs
+               : strcmp(key, "add_special") == 0 ? &a->add_special
+                                                 : &a->parse_special;
+    return read_bool(to, key, v, r);
 }
 
-static bool read_stream_options(struct ask *a, const struct ask_defaults *d, const char *key,
-                                const json_t *v, struct refusal *r)
+static bool read_stream_options(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
     const char *name;
     json_t *value;
-    (void)d;
     if (!json_is_object(v))
         return refuse_value(r, key, v, "an object");
     json_object_foreach((json_t *)(uintptr_t)v, name, value)
@@ -135,20 +129,16 @@ static bool read_stream_options(struct ask *a, const struct ask_defaults *d, con
     return true;
 }
 
-static bool read_seed(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
-                      struct refusal *r)
+static bool read_seed(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
     if (!json_read_u64(v, &a->sampler.seed))
         return refuse_value(r, key, v, JSON_U64_EXPECTED);
     a->has_seed = true;
     return true;
 }
 
-static bool read_n_predict(struct ask *a, const struct ask_defaults *d, const char *key,
-                           const json_t *v, struct refusal *r)
+static bool read_n_predict(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
     if (!json_is_integer(v) || json_integer_value(v) < 1)
         return refuse_value(r, key, v, "a whole number, 1 or more");
     if (a->has_n_predict)
@@ -159,11 +149,9 @@ static bool read_n_predict(struct ask *a, const struct ask_defaults *d, const ch
     return true;
 }
 
-static bool read_stop(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
-                      struct refusal *r)
+static bool read_stop(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
     static const char expected[] = "a text, or an array of at most 16, none empty";
-    (void)d;
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > ASK_MAX_STOP)
         return refuse_value(r, key, v, expected);
@@ -176,17 +164,8 @@ static bool read_stop(struct ask *a, const struct ask_defaults *d, const char *k
     return true;
 }
 
-static bool read_logprobs(struct ask *a, const struct ask_defaults *d, const char *key,
-                          const json_t *v, struct refusal *r)
+static bool read_top_logprobs(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
-    return read_bool(&a->logprobs, key, v, r);
-}
-
-static bool read_top_logprobs(struct ask *a, const struct ask_defaults *d, const char *key,
-                              const json_t *v, struct refusal *r)
-{
-    (void)d;
     if (!json_is_integer(v) || json_integer_value(v) < 0 ||
         json_integer_value(v) > ENGINE_MAX_PROBS)
         return refuse_value(r, key, v, "a whole number from 0 to 64");
@@ -195,20 +174,18 @@ static bool read_top_logprobs(struct ask *a, const struct ask_defaults *d, const
 }
 
 // The one value with which nothing is asked for.
-static bool read_one(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
-                     struct refusal *r)
+static bool read_one(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a, (void)d;
+    (void)a;
     return (json_is_integer(v) && json_integer_value(v) == 1) ||
            refuse_value(r, key, v, "1: one answer for a request");
 }
 
 // OpenAI's count what the answer has so far; hokku's options of these names, the last tokens, the
 // prompt's included.
-static bool read_penalty(struct ask *a, const struct ask_defaults *d, const char *key,
-                         const json_t *v, struct refusal *r)
+static bool read_penalty(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a, (void)d;
+    (void)a;
     return (json_is_number(v) && json_number_value(v) == 0) ||
            refuse_value(r, key, v, "0: this penalty is not supported in a request");
 }
@@ -240,61 +217,46 @@ static bool read_setting(struct ask *a, const char *key, const char *name, const
     return true;
 }
 
-static bool read_flag(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
-                      struct refusal *r)
+static bool read_messages(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
-    return read_bool(strcmp(key, "add_special") == 0 ? &a->add_special : &a->parse_special, key, v,
-                     r);
-}
-
-static bool read_messages(struct ask *a, const struct ask_defaults *d, const char *key,
-                          const json_t *v, struct refusal *r)
-{
-    (void)d, (void)key;
+    (void)key;
     a->messages = v;
     return messages_check(v, r);
 }
 
-static bool read_tools(struct ask *a, const struct ask_defaults *d, const char *key,
-                       const json_t *v, struct refusal *r)
+static bool read_tools(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d, (void)key;
+    (void)key;
     a->tools = json_array_size(v) > 0 ? v : NULL;
     return tools_check(v, r);
 }
 
 // A call that must come, or none beside another, would need a grammar of calls.
-static bool read_tool_choice(struct ask *a, const struct ask_defaults *d, const char *key,
-                             const json_t *v, struct refusal *r)
+static bool read_tool_choice(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)d;
     a->no_calls = json_text_is(v, "none");
     return a->no_calls || json_text_is(v, "auto") ||
            refuse_value(r, key, v, "\"auto\" or \"none\"");
 }
 
-static bool read_parallel(struct ask *a, const struct ask_defaults *d, const char *key,
-                          const json_t *v, struct refusal *r)
+static bool read_parallel(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a, (void)d;
+    (void)a;
     return json_is_true(v) || refuse_value(r, key, v, "true: as many calls as the model makes");
 }
 
 // What a client says of itself asks for nothing: nothing is kept of any request.
-static bool read_label(struct ask *a, const struct ask_defaults *d, const char *key,
-                       const json_t *v, struct refusal *r)
+static bool read_label(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a, (void)d;
+    (void)a;
     const bool text = strcmp(key, "user") == 0;
     return (text ? json_is_string(v) : json_is_object(v)) ||
            refuse_value(r, key, v, text ? "a text" : "an object");
 }
 
-static bool read_store(struct ask *a, const struct ask_defaults *d, const char *key,
-                       const json_t *v, struct refusal *r)
+static bool read_store(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    (void)a, (void)d;
+    (void)a;
     return json_is_false(v) || refuse_value(r, key, v, "false: no answer is kept");
 }
 
@@ -317,15 +279,13 @@ static bool check_keys(const json_t *v, const char *param, const char *const key
     return true;
 }
 
-static bool read_format(struct ask *a, const struct ask_defaults *d, const char *key,
-                        const json_t *v, struct refusal *r)
+static bool read_format(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
     static const char *const outer[] = {"type", "json_schema", NULL};
     static const char *const inner[] = {"schema", "name", "description", "strict", NULL};
     static const char expected[] =
         "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", "
         "\"json_schema\": {\"name\": ..., \"schema\": {...}}}";
-    (void)d;
     const json_t *type = json_object_get(v, "type");
     const json_t *of = json_object_get(v, "json_schema"), *schema = json_object_get(of, "schema");
     if (!type || (of && !json_text_is(type, "json_schema")))
@@ -356,8 +316,7 @@ static const struct {
     const char *key;
     unsigned kinds;
     const char *setting; // of sampler_numbers; NULL: read reads it
-    bool (*read)(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
-                 struct refusal *r);
+    bool (*read)(struct ask *a, const char *key, const json_t *v, struct refusal *r);
     const char *needed; // what is expected where it is missing; NULL: it may be
 } fields[] = {
     {"messages", CHAT | TEMPLATE, NULL, read_messages, "an array of one message or more"},
@@ -367,7 +326,7 @@ static const struct {
     {"add_special", TOKENIZE, NULL, read_flag, NULL},
     {"parse_special", TOKENIZE, NULL, read_flag, NULL},
     {"model", ANSWER | TEMPLATE | TOKENIZE | DETOKENIZE, NULL, read_model, NULL},
-    {"stream", ANSWER, NULL, read_stream, NULL},
+    {"stream", ANSWER, NULL, read_flag, NULL},
     {"stream_options", ANSWER, NULL, read_stream_options, NULL},
     {"max_tokens", ANSWER, NULL, read_n_predict, NULL},
     {"max_completion_tokens", CHAT, NULL, read_n_predict, NULL},
@@ -380,7 +339,7 @@ static const struct {
     {"presence_penalty", ANSWER, NULL, read_penalty, NULL},
     {"frequency_penalty", ANSWER, NULL, read_penalty, NULL},
     {"n", ANSWER, NULL, read_one, NULL},
-    {"logprobs", CHAT, NULL, read_logprobs, NULL},
+    {"logprobs", CHAT, NULL, read_flag, NULL},
     {"top_logprobs", CHAT, NULL, read_top_logprobs, NULL},
     {"response_format", CHAT, NULL, read_format, NULL},
     {"tools", CHAT | TEMPLATE, NULL, read_tools, NULL},
@@ -404,14 +363,13 @@ static bool unknown(enum ask_kind kind, const char *key, struct refusal *r)
                   known);
 }
 
-static bool read_field(struct ask *a, const struct ask_defaults *d, const char *key,
-                       const json_t *v, struct refusal *r)
+static bool read_field(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (!(fields[i].kinds >> a->kind & 1) || strcmp(fields[i].key, key) != 0)
             continue;
         return fields[i].setting ? read_setting(a, key, fields[i].setting, v, r)
-                                 : fields[i].read(a, d, key, v, r);
+                                 : fields[i].read(a, key, v, r);
     }
     return unknown(a->kind, key, r);
 }
@@ -441,8 +399,11 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
     const char *key;
     json_t *v;
     json_error_t why;
-    *a = (struct ask){.kind = kind, .sampler = d->sampler, .n_predict = d->n_predict};
-    a->has_seed = d->seed_given;
+    *a = (struct ask){.kind = kind,
+                      .model = d->model,
+                      .sampler = d->sampler,
+                      .has_seed = d->seed_given,
+                      .n_predict = d->n_predict};
     a->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!a->object)
         return refuse(r, 400, NULL, NULL, "the body cannot be read as JSON: line %d, column %d: %s",
@@ -452,7 +413,7 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
     drop_nulls(a->object);
     json_object_foreach(a->object, key, v)
     {
-        if (!read_field(a, d, key, v, r))
+        if (!read_field(a, key, v, r))
             return false;
     }
     return check_together(a, r);

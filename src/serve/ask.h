@@ -22,6 +22,7 @@ enum { ASK_MAX_STOP = 16, ASK_MAX_BODY = 8 << 20, ASK_MAX_DEPTH = 64, ASK_MAX_VA
 
 struct ask { // strings and values are borrowed from object
     enum ask_kind kind;
+    const char *model;      // the one that is served, borrowed
     json_t *object;         // owned
     const json_t *messages; // checked; NULL: a prompt
     const char *prompt;     // or text to tokenize
@@ -42,7 +43,7 @@ struct ask { // strings and values are borrowed from object
 // The memory that the JSON of text[0..n) takes at most, counted without taking it. Refuses what is
 // nested too deeply or has too many values.
 bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r);
-// d is borrowed for the call.
+// d is borrowed for the call, its model as long as a.
 bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, const char *text,
                size_t n, struct refusal *r);
 void ask_release(struct ask *a); // zeroed is fine

@@ -237,10 +237,7 @@ static void give_up(struct job *j)
     struct buf event = {0};
     refuse(&r, 408, NULL, "slow_reader",
            "the stream is cut off here: more than %d bytes of it were not read", DESK_MOST_UNREAD);
-    buf_puts(&event, "data: ");
-    refusal_json(&r, &event);
-    buf_puts(&event, "\n\n");
-    j->cut = event.failed || !buf_append(&j->out, event.data, event.len);
+    j->cut = !refusal_json(&r, true, &event) || !buf_append(&j->out, event.data, event.len);
     j->ended = true;
     buf_release(&event);
 }
@@ -286,7 +283,7 @@ void job_answer(struct job *j, unsigned status, struct buf *body)
         buf_release(body);
         refuse(&r, status, NULL, "out_of_memory",
                "what others have not read yet takes too much memory: try again later");
-        refusal_json(&r, body);
+        refusal_json(&r, false, body);
     }
     lock(j->desk);
     buf_release(&j->out);

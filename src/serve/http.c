@@ -60,17 +60,12 @@ struct call {
 
 // ---- answers
 
-static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsigned status,
-                               struct buf *body, const char *type)
+// Takes r. NULL: there was no memory for it.
+static enum MHD_Result queue(struct MHD_Connection *c, struct call *call, unsigned status,
+                             struct MHD_Response *r, const char *type)
 {
-    static const char retry[] = "1";
-    struct MHD_Response *r =
-        mhd.create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
-    if (!r) {
-        buf_release(body);
+    if (!r)
         return MHD_NO;
-    }
-    *body = (struct buf){0};
     mhd.add_response_header(r, "Content-Type", type);
     mhd.add_response_header(r, "Cache-Control", "no-store");
     mhd.add_response_header(r, "X-Content-Type-Options", "nosniff");
@@ -79,7 +74,7 @@ static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsi
     if (status == 405 && call->route)
         mhd.add_response_header(r, "Allow", call->route->method);
     if (status == 429 || status == 503)
-        mhd.add_response_header(r, "Retry-After", retry);
+        mhd.add_response_header(r, "Retry-After", "1");
     if (call->closes)
         mhd.add_response_header(r, "Connection", "close");
     call->answered = true;
@@ -88,13 +83,24 @@ static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsi
     return ok;
 }
 
+static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsigned status,
+                               struct buf *body, const char *type)
+{
+    struct MHD_Response *r =
+        mhd.create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
+    if (r)
+        *body = (struct buf){0};
+    buf_release(body);
+    return queue(c, call, status, r, type);
+}
+
 static enum MHD_Result respond_refused(struct MHD_Connection *c, struct call *call)
 {
     struct buf body = {0};
     pthread_mutex_lock(&call->h->p.desk->lock);
     call->h->p.desk->metrics.n_refused++;
     pthread_mutex_unlock(&call->h->p.desk->lock);
-    if (!refusal_json(&call->refusal, &body)) {
+    if (!refusal_json(&call->refusal, false, &body)) {
         buf_release(&body);
         return MHD_NO;
     }
@@ -114,15 +120,7 @@ static enum MHD_Result respond_stream(struct MHD_Connection *c, struct call *cal
 {
     struct MHD_Response *r = mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES,
                                                                read_stream, call->job, NULL);
-    if (!r)
-        return MHD_NO;
-    mhd.add_response_header(r, "Content-Type", "text/event-stream");
-    mhd.add_response_header(r, "Cache-Control", "no-store");
-    mhd.add_response_header(r, "X-Content-Type-Options", "nosniff");
-    call->answered = true;
-    const enum MHD_Result ok = mhd.queue_response(c, 200, r);
-    mhd.destroy_response(r);
-    return ok;
+    return queue(c, call, 200, r, "text/event-stream");
 }
 
 // What the engine's thread made of it.
@@ -276,18 +274,24 @@ static bool check_head(struct call *call, struct MHD_Connection *c, const char *
     return true;
 }
 
+static bool take_bytes(struct call *call, size_t n)
+{
+    if (!desk_take_bytes(call->h->p.desk, n))
+        return refuse(&call->refusal, 503, NULL, "out_of_memory",
+                      "the requests on their way take too much memory: try again later");
+    call->n_bytes += n;
+    return true;
+}
+
 static bool add_body(struct call *call, const char *data, size_t n)
 {
     struct refusal *r = &call->refusal;
     if (call->body.len + n > ASK_MAX_BODY)
         return refuse(r, 413, NULL, "body_too_large", "the body has more than %d bytes",
                       ASK_MAX_BODY);
-    if (!desk_take_bytes(call->h->p.desk, n))
-        return refuse(r, 503, NULL, "out_of_memory",
-                      "the requests on their way take too much memory: try again later");
-    call->n_bytes += n;
-    return buf_append(&call->body, data, n) ||
-           refuse(r, 503, NULL, "out_of_memory", "no memory for the request's body");
+    return take_bytes(call, n) &&
+           (buf_append(&call->body, data, n) ||
+            refuse(r, 503, NULL, "out_of_memory", "no memory for the request's body"));
 }
 
 // What is there once the JSON is read takes more than its bytes.
@@ -298,12 +302,8 @@ static bool parse(struct call *call, struct ask *a)
     size_t cost;
     const size_t mark = utf8_mark(buf_str(&call->body), call->body.len);
     const char *text = buf_str(&call->body) + mark;
-    if (!ask_cost(text, call->body.len - mark, &cost, r))
+    if (!ask_cost(text, call->body.len - mark, &cost, r) || !take_bytes(call, cost))
         return false;
-    if (!desk_take_bytes(h->p.desk, cost))
-        return refuse(r, 503, NULL, "out_of_memory",
-                      "the requests on their way take too much memory: try again later");
-    call->n_bytes += cost;
     const bool ok = ask_parse(a, call->route->kind, h->p.defaults, text, call->body.len - mark, r);
     desk_give_bytes(h->p.desk, call->body.len);
     call->n_bytes -= call->body.len;

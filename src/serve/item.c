@@ -31,11 +31,13 @@ static bool put_logprobs(struct item *it, struct buf *b)
 {
     static const char place[] = "\"logprobs\":{\"content\":[";
     const size_t n = it->logprobs.len;
-    const char *found = n > 0 ? strstr(buf_str(b), place) : NULL;
     if (n == 0)
         return true;
+    const char *found = strstr(buf_str(b), place);
+    if (!found || it->logprobs.failed)
+        return false;
     const size_t at = (size_t)(found - b->data) + strlen(place), end = b->len;
-    if (!found || it->logprobs.failed || !buf_append(b, it->logprobs.data, n))
+    if (!buf_append(b, it->logprobs.data, n))
         return false;
     memmove(b->data + at + n, b->data + at, end - at);
     memcpy(b->data + at, it->logprobs.data, n);
@@ -108,13 +110,11 @@ void item_refused(struct item *it, const struct refusal *r)
     d->metrics.n_refused++;
     pthread_mutex_unlock(&d->lock);
     if (it->job->streaming) {
-        buf_puts(&b, "data: ");
-        refusal_json(r, &b);
-        buf_puts(&b, "\n\n");
+        refusal_json(r, true, &b);
         send_bytes(it, &b, NULL);
         job_end(it->job);
     } else {
-        refusal_json(r, &b);
+        refusal_json(r, false, &b);
         job_answer(it->job, r->status, &b);
     }
 }

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,9 +158,6 @@ bool listen_open(struct listening *l, const char *text, int inherited, struct er
     bool ok = inherited >= 0                    ? true
               : strncmp(where, "unix:", 5) == 0 ? open_path(l, where, where + 5, err)
                                                 : open_address(l, where, err);
-    // Several threads accept here: whom another one was faster to must not wait.
-    if (ok && fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK) != 0)
-        ok = error_set(err, ERR_FAIL, "descriptor %d: %s", l->fd, strerror(errno));
     ok = ok && describe(l, err);
     if (!ok)
         listen_release(l);

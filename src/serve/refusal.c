@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "serve/reply.h"
 
 bool refuse(struct refusal *r, unsigned status, const char *param, const char *code,
             const char *fmt, ...)
@@ -54,7 +55,7 @@ static const char *type_of(unsigned status)
                            : "invalid_request_error";
 }
 
-bool refusal_json(const struct refusal *r, struct buf *out)
+bool refusal_json(const struct refusal *r, bool event, struct buf *out)
 {
     struct buf text = {0}, param = {0};
     buf_append_utf8(&text, r->text, strlen(r->text));
@@ -62,10 +63,7 @@ bool refusal_json(const struct refusal *r, struct buf *out)
     json_t *j =
         json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", buf_str(&text), "type",
                   type_of(r->status), "param", param.len ? param.data : NULL, "code", r->code);
-    char *s = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    const bool ok = s && buf_puts(out, s);
-    free(s);
-    json_decref(j);
+    const bool ok = reply_json(j, event, out);
     buf_release(&text);
     buf_release(&param);
     return ok;

@@ -21,7 +21,7 @@ bool refuse(struct refusal *r, unsigned status, const char *param, const char *c
 bool refuse_value(struct refusal *r, const char *param, const json_t *found, const char *expected);
 // The same of what failed while the request was prepared or answered; false.
 bool refuse_for(struct refusal *r, const struct error *why);
-// Appends {"error": {"message", "type", "param", "code"}}.
-bool refusal_json(const struct refusal *r, struct buf *out);
+// Appends {"error": {"message", "type", "param", "code"}}; event: as an event of a stream.
+bool refusal_json(const struct refusal *r, bool event, struct buf *out);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mapped.h"
 #include "base/out.h"
+#include "base/thread.h"
 #include "cli/draft_model.h"
 #include "dialog/chat_template.h"
 #include "serve/http.h"
@@ -122,10 +123,8 @@ static bool open_http(struct server *s, struct error *err)
         .timeout = o->timeout,
     };
     // A signal is this thread's: it ends its waiting.
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    thread_block_signals(&before);
     s->http = http_start(&hp, &s->where, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->http && !o->quiet)

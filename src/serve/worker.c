@@ -22,8 +22,6 @@ static const double BEGIN_S = 0.01;
 // not fit, how much they are too long can be said.
 enum { MOST_CONTEXTS = 4 };
 
-static const char ENDS[] = "the server ends: ask another one";
-
 // It ends, whatever has come of it.
 static void item_end(struct worker *w, struct item *it)
 {
@@ -249,11 +247,8 @@ static void not_begun(struct worker *w, struct item *it, const struct error *why
 {
     struct refusal r;
     refuse_for(&r, why);
-    if (why->code == ERR_INTERRUPTED) {
-        if (!job_has_client(it->job))
-            count(w, &(struct session_stats){0}, false, true);
-        refuse(&r, 503, NULL, "shutting_down", ENDS);
-    }
+    if (why->code == ERR_INTERRUPTED && !job_has_client(it->job))
+        count(w, &(struct session_stats){0}, false, true);
     item_refused(it, &r);
     item_end(w, it);
 }
@@ -307,7 +302,6 @@ bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *de
     const int64_t now = (int64_t)time(NULL);
     *w = (struct worker){
         .desk = d, .defaults = defaults, .engine = e, .shapes = shapes, .think = think};
-    w->has_plain = true;
     if (!conversation_init(&w->plain, m, e, NULL, 0, now, err))
         return false;
     w->has_chat = template_text->len > 0;
@@ -336,22 +330,20 @@ void worker_release(struct worker *w)
 {
     struct refusal r;
     struct buf body = {0};
-    refuse(&r, 503, NULL, "shutting_down", ENDS);
+    refuse_for(&r, &(struct error){.code = ERR_INTERRUPTED});
     while (w->items) {
         item_refused(w->items, &r);
         item_end(w, w->items);
     }
     for (struct job *j; (j = desk_take(w->desk, 0));) { // that came last
-        refusal_json(&r, &body);
+        refusal_json(&r, false, &body);
         job_answer(j, r.status, &body);
         job_free(j);
     }
     watch_release(&w->watch);
     schedule_release(&w->schedule);
-    if (w->has_chat)
-        conversation_release(&w->chat);
-    if (w->has_plain)
-        conversation_release(&w->plain);
+    conversation_release(&w->chat);
+    conversation_release(&w->plain);
 }
 
 static void measure(struct worker *w)

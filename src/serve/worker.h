@@ -15,7 +15,7 @@ struct worker {
     struct engine *engine;
     enum think think;
     struct conversation chat, plain; // with the model's template, and without
-    bool has_chat, has_plain;
+    bool has_chat;
     json_t *fields;                // owned: of the messages that are rendered now
     const struct calls_form *form; // in which the template teaches to call tools; NULL: in none
     struct shapes *shapes;         // borrowed

@@ -21,7 +21,7 @@ static void check_refusal(const struct refusal *r)
     struct buf text = {0};
     json_error_t why;
     require(r->status >= 400 && r->status < 600 && r->text[0]);
-    require(refusal_json(r, &text));
+    require(refusal_json(r, false, &text));
     json_t *j = json_loadb(text.data, text.len, 0, &why);
     require(json_is_string(json_object_get(json_object_get(j, "error"), "message")));
     json_decref(j);
