@@ -135,19 +135,6 @@ struct before {
     bool rm; // models rm
 };
 
-static const struct option_def *find_option(enum tool t, const char *name, size_t len)
-{
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    for (size_t i = 0; i < n; i++) {
-        const char *names[] = {d[i].short_name, d[i].long_name};
-        for (int k = 0; k < 2 && (d[i].tools >> t & 1); k++)
-            if (names[k] && strlen(names[k]) == len && memcmp(names[k], name, len) == 0)
-                return &d[i];
-    }
-    return NULL;
-}
-
 static void take_word(struct before *b, const char *word)
 {
     if (b->n_words == 0 && strchr(word, '=')) // NAME=value before the command
@@ -155,17 +142,14 @@ static void take_word(struct before *b, const char *word)
     size_t at = b->n_words++;
     if (at == 0)
         return;
-    for (int t = 1; at == 1 && t < N_TOOLS; t++)
-        if (strcmp(word, tool_name((enum tool)t)) == 0) {
-            b->tool = (enum tool)t;
-            return;
-        }
+    if (at == 1 && (b->tool = tool_named(word)))
+        return;
     if (b->wants_value) {
         b->wants_value = NULL;
     } else if (!b->only_positional && strcmp(word, "--") == 0) {
         b->only_positional = true;
     } else if (!b->only_positional && word[0] == '-' && word[1]) {
-        const struct option_def *d = find_option(b->tool, word, strlen(word));
+        const struct option_def *d = option_find(b->tool, word, strlen(word));
         b->wants_value = d && d->arg ? d : NULL;
     } else if (b->n_positional++ == 0) {
         b->rm = b->tool == TOOL_MODELS && strcmp(word, "rm") == 0;
@@ -203,7 +187,7 @@ static void offer_options(struct offers *to, enum tool t)
     size_t n;
     const struct option_def *d = options_table(&n);
     for (size_t i = 0; i < n; i++) {
-        if (!(d[i].tools >> t & 1) || !d[i].group)
+        if (!option_has_tool(&d[i], t) || !d[i].group)
             continue;
         if (d[i].short_name)
             offer(to, d[i].short_name, strlen(d[i].short_name));
@@ -248,7 +232,7 @@ static void complete_line(struct offers to, const char *replaced, const char *li
     const struct option_def *d = b.wants_value;
     to.word = buf_str(&word);
     if (eq && !d && !b.only_positional) { // --option=value: the value alone is completed
-        d = find_option(b.tool, word.data, (size_t)(eq - word.data));
+        d = option_find(b.tool, word.data, (size_t)(eq - word.data));
         to.word = eq + 1;
     }
     // The shell keeps what stands before the word that it wants replaced.

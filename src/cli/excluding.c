@@ -58,12 +58,6 @@ static const struct option_def *row_of(enum tool t, const char *long_name)
     return first;
 }
 
-static size_t index_of(const struct option_def *d)
-{
-    size_t n;
-    return (size_t)(d - options_table(&n));
-}
-
 static bool is_on(const struct options *o, const struct option_def *d)
 {
     const void *at = (const char *)o + d->offset;
@@ -90,10 +84,10 @@ static void turn_off(struct options *o, const struct option_def *d)
 // As whoever is to change it finds it.
 static void name(const struct options *o, const struct option_def *d, char out[NAME_BYTES])
 {
-    const struct option_origin *from = &o->origin[index_of(d)];
-    if (from->variable && !o->given[index_of(d)])
+    const struct option_origin *from = &o->origin[option_row(d)];
+    if (from->variable && !o->given[option_row(d)])
         snprintf(out, NAME_BYTES, "%.*s", (int)strcspn(from->variable, "="), from->variable);
-    else if (from->line > 0 && !o->given[index_of(d)])
+    else if (from->line > 0 && !o->given[option_row(d)])
         snprintf(out, NAME_BYTES, "%s (%.200s:%d)", d->long_name + 2, o->config_file, from->line);
     else
         snprintf(out, NAME_BYTES, "%s", d->short_name ? d->short_name : d->long_name);
@@ -113,11 +107,11 @@ static void yield_to_command_line(struct options *o, const struct group *g)
 {
     bool any = false;
     for (size_t i = 0; g->names[i]; i++)
-        any |= o->given[index_of(row_of(o->tool, g->names[i]))] &&
+        any |= o->given[option_row(row_of(o->tool, g->names[i]))] &&
                is_on(o, row_of(o->tool, g->names[i]));
     for (size_t i = 0; any && g->names[i]; i++) {
         const struct option_def *d = row_of(o->tool, g->names[i]);
-        if (!o->given[index_of(d)] && is_on(o, d))
+        if (!o->given[option_row(d)] && is_on(o, d))
             turn_off(o, d);
     }
 }
@@ -128,7 +122,7 @@ static bool check(const struct options *o, const struct group *g, struct error *
     char a[NAME_BYTES], b[NAME_BYTES];
     for (size_t i = 0; g->names[i]; i++) {
         const struct option_def *d = row_of(o->tool, g->names[i]);
-        if (g->only && !o->given[index_of(d)])
+        if (g->only && !o->given[option_row(d)])
             continue;
         if (first && is_on(o, d)) {
             name(o, first, a);

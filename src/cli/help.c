@@ -5,14 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-// Appends text wrapped at 80 columns with later lines indented.
-static void wrap(struct buf *out, size_t column, size_t indent, const char *text)
+enum { COLUMN = 30 }; // where what an option is for begins
+
+// Appends text wrapped at 80 columns, the first of which begins at column.
+static void wrap(struct buf *out, size_t column, const char *text)
 {
     for (bool first = true; *text; first = false) {
         size_t len = strcspn(text, " ");
         if (!first && column + 1 + len > 80) {
-            buf_printf(out, "\n%*s", (int)indent, "");
-            column = indent;
+            buf_printf(out, "\n%*s", COLUMN, "");
+            column = COLUMN;
         } else if (!first) {
             buf_putc(out, ' ');
             column++;
@@ -49,8 +51,8 @@ bool options_help(enum tool t, struct buf *out)
         int len = snprintf(names, sizeof names, "  %s%s%s%s%s",
                            d[i].short_name ? d[i].short_name : "", d[i].short_name ? ", " : "",
                            d[i].long_name, d[i].arg ? " " : "", d[i].arg ? d[i].arg : "");
-        buf_printf(out, "%-29s ", names);
-        wrap(out, len < 29 ? 30 : (size_t)len + 1, 30, d[i].help);
+        buf_printf(out, "%-*s ", COLUMN - 1, names);
+        wrap(out, len < COLUMN ? COLUMN : (size_t)len + 1, d[i].help);
     }
     return !out->failed;
 }

@@ -1,5 +1,4 @@
-// Parsing: configuration file, environment, command line, in that order; and the help made from the
-// table.
+// Parsing: configuration file, environment, command line, in that order.
 #include "cli/options.h"
 
 #include <ctype.h>
@@ -59,7 +58,7 @@ const char *tool_what(enum tool t)
     return tools[t].what;
 }
 
-static enum tool tool_named(const char *name)
+enum tool tool_named(const char *name)
 {
     int t = N_TOOLS - 1;
     while (t > 0 && strcmp(name, tools[t].name) != 0)
@@ -72,7 +71,13 @@ bool option_has_tool(const struct option_def *d, enum tool t)
     return d->tools >> t & 1;
 }
 
-static const struct option_def *find(enum tool t, const char *name, size_t len)
+size_t option_row(const struct option_def *d)
+{
+    size_t n;
+    return (size_t)(d - options_table(&n));
+}
+
+const struct option_def *option_find(enum tool t, const char *name, size_t len)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
@@ -136,8 +141,8 @@ static const struct option_def *find_bare(const char *name, char *full, size_t n
     snprintf(full, n, "--%s", name);
     for (char *p = full; *p; p++)
         *p = *p == '_' ? '-' : *p;
-    const struct option_def *d = find(TOOL_NONE, full, strlen(full));
-    return d ? d : find(TOOL_NONE, full + 1, strlen(full) - 1);
+    const struct option_def *d = option_find(TOOL_NONE, full, strlen(full));
+    return d ? d : option_find(TOOL_NONE, full + 1, strlen(full) - 1);
 }
 
 static const struct option_def *find_setting(const char *name, struct error *err)
@@ -161,8 +166,7 @@ bool options_set(struct options *o, const char *name, const char *value, struct 
 
 static void note_origin(struct options *o, const struct option_def *d, struct option_origin from)
 {
-    size_t n_rows;
-    o->origin[d - options_table(&n_rows)] = from;
+    o->origin[option_row(d)] = from;
 }
 
 bool options_get(const struct options *o, const char *name, struct buf *out)
@@ -293,8 +297,8 @@ static void note_slip(struct options *o, const char *variable, const char *optio
     if (!meant)
         meant = nearest(TOOL_NONE, option, 1);
     for (int t = 1; t < N_TOOLS && !other; t++)
-        other = find((enum tool)t, option, strlen(option)) ? (enum tool)t : TOOL_NONE;
-    if (!other && !(meant && find(TOOL_NONE, meant, strlen(meant))))
+        other = option_find((enum tool)t, option, strlen(option)) ? (enum tool)t : TOOL_NONE;
+    if (!other && !(meant && option_find(TOOL_NONE, meant, strlen(meant))))
         return;
     buf_printf(&o->notice, "%s%.*s is not read: ", o->notice.len > 0 ? "; " : "",
                (int)strcspn(variable, "="), variable);
@@ -323,7 +327,7 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
             name[len++] = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
         if (*p != '=' || p[1] == '\0')
             continue;
-        const struct option_def *d = find(TOOL_NONE, name, len);
+        const struct option_def *d = option_find(TOOL_NONE, name, len);
         if (d && !is_setting(d)) // HOKKU_VERSION may say which one is installed
             continue;
         if (d)
@@ -342,13 +346,13 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
 static bool unknown_option(const struct options *o, const char *name, struct error *err)
 {
     const char *ours = option_synonym(name), *why = option_not_there(name), *near, *space;
-    near = ours && find(o->tool, ours, strlen(ours)) ? ours : NULL;
+    near = ours && option_find(o->tool, ours, strlen(ours)) ? ours : NULL;
     if (!near && why)
         return error_set(err, ERR_USAGE, "%s is not needed, or not there: %s; leave it out", name,
                          why);
     space = o->tool ? " " : "";
     for (int t = 0; t < N_TOOLS && !near; t++)
-        if (find((enum tool)t, name, strlen(name)))
+        if (option_find((enum tool)t, name, strlen(name)))
             return error_set(err, ERR_USAGE,
                              "%s is no option of hokku %s%s%s; hokku %s%s--help lists them", name,
                              o->tool ? tool_name(o->tool) : "alone", t ? ", but of hokku " : "",
@@ -362,7 +366,7 @@ static bool unknown_option(const struct options *o, const char *name, struct err
 static const struct option_def *find_joined(enum tool t, const char *arg, size_t *len)
 {
     for (size_t n = strlen(arg) - 1; n >= 2; n--) {
-        const struct option_def *d = find(t, arg, n);
+        const struct option_def *d = option_find(t, arg, n);
         bool number = d && (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32 ||
                             d->kind == OPT_U64 || d->kind == OPT_F32);
         if (d && d->arg &&
@@ -379,8 +383,7 @@ static const struct option_def *find_joined(enum tool t, const char *arg, size_t
 static bool set_argument(struct options *o, const struct option_def *d, const char *value,
                          struct error *err)
 {
-    size_t n_rows;
-    bool *given = &o->given[d - options_table(&n_rows)];
+    bool *given = &o->given[option_row(d)];
     bool text = d->offset == offsetof(struct options, prompt) ||
                 d->offset == offsetof(struct options, file);
     const char *before = text ? *(const char **)((char *)o + d->offset) : NULL;
@@ -397,12 +400,8 @@ static bool set_argument(struct options *o, const struct option_def *d, const ch
 
 bool options_named(const struct options *o, const char *long_name)
 {
-    size_t n_rows;
-    const struct option_def *rows = options_table(&n_rows);
-    for (size_t i = 0; i < n_rows; i++)
-        if (option_has_tool(&rows[i], o->tool) && strcmp(rows[i].long_name, long_name) == 0)
-            return o->given[i];
-    return false;
+    const struct option_def *d = option_find(o->tool, long_name, strlen(long_name));
+    return d && o->given[option_row(d)];
 }
 
 // What is an option's name was hardly meant for a text, a name or a file.
@@ -410,7 +409,7 @@ static bool is_no_option(const struct options *o, const struct option_def *d, co
                          const char *value, struct error *err)
 {
     const bool text = d->kind == OPT_STR || d->kind == OPT_LIST;
-    return !text || !find(o->tool, value, strlen(value)) ||
+    return !text || !option_find(o->tool, value, strlen(value)) ||
            error_set(err, ERR_USAGE,
                      "%s needs a value, found the option %s: if that is the value, %s=%s", arg,
                      value, arg, value);
@@ -421,7 +420,7 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
     const char *arg = argv[*at];
     const char *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
     size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
-    const struct option_def *d = find(o->tool, arg, len);
+    const struct option_def *d = option_find(o->tool, arg, len);
     const char *joined = NULL;
     if (!d && arg[1] != '-' && (d = find_joined(o->tool, arg, &len)))
         joined = arg + len + (arg[len] == '=');
@@ -498,6 +497,27 @@ static bool take_prompt(struct options *o, bool quoted, struct error *err)
     return true;
 }
 
+bool options_check_draft(const struct options *o, struct error *err)
+{
+    if (o->spec == SPEC_DRAFT && !o->model_draft)
+        return error_set(err, ERR_USAGE,
+                         "--spec draft: found no draft model, expected -md FILE with it");
+    return true;
+}
+
+// What belongs to --lines or --turns is there with them.
+static bool check_lines(const struct options *o, struct error *err)
+{
+    static const char *const of_lines[] = {"--unordered", "--shard", "--parallel"};
+    for (size_t i = 0; i < sizeof of_lines / sizeof *of_lines && !o->lines; i++)
+        if (options_named(o, of_lines[i])) // (in a configuration it waits for --lines)
+            return error_set(err, ERR_USAGE, "%s is for --lines, which is not there", of_lines[i]);
+    if (options_named(o, "--null") && !o->lines && !o->turns)
+        return error_set(err, ERR_USAGE,
+                         "--null is for --lines or --turns, neither of which is there");
+    return true;
+}
+
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
 {
     *o = (struct options){
@@ -559,9 +579,9 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     // What is only printed depends on no configuration.
     if (o->help || o->version || o->print_completion)
         return true;
-    const bool answers = find(o->tool, "--spec", strlen("--spec")) && !o->stop_keepers;
+    const bool answers = option_find(o->tool, "--spec", strlen("--spec")) && !o->stop_keepers;
     return (!alone || take_prompt(o, only_positional, err)) && options_exclude(o, err) &&
-           (!alone || options_check_lines(o, err)) && (!answers || options_check_draft(o, err));
+           (!alone || check_lines(o, err)) && (!answers || options_check_draft(o, err));
 }
 
 void options_release(struct options *o)

@@ -153,8 +153,9 @@ bool options_named(const struct options *o, const char *long_name);
 void options_release(struct options *o);
 
 const char *tool_name(enum tool t);
-const char *tool_usage(enum tool t); // "[options] FILE"
-const char *tool_what(enum tool t);  // what it is for
+enum tool tool_named(const char *name); // TOOL_NONE: none is
+const char *tool_usage(enum tool t);    // "[options] FILE"
+const char *tool_what(enum tool t);     // what it is for
 
 // Reads the text of a configuration file, which is changed and must live as long as *o. label: its
 // name in messages.
@@ -178,7 +179,7 @@ enum option_kind {
     OPT_I32,
     OPT_I64,
     OPT_U32,
-    OPT_U64,
+    OPT_U64, // the seed
     OPT_F32,
     OPT_CHOICE, // one of `choices`, stored as an int32 in their order
     OPT_CUSTOM, // parsed by a function
@@ -192,7 +193,6 @@ struct option_def {
     const char *arg;        // "FILE"; NULL for flags
     enum option_kind kind;
     size_t offset;       // of the target in struct options
-    size_t given_offset; // of a bool that remembers the option was given; 0 = none
     const char *choices; // OPT_CHOICE: "auto|always|never"
     bool (*parse)(struct options *o, const char *value, struct error *err);
     bool in_chat; // /set may change it during a conversation
@@ -203,6 +203,9 @@ struct option_def {
 
 const struct option_def *options_table(size_t *n);
 bool option_has_tool(const struct option_def *d, enum tool t);
+// The tool's row of that name, short or long; NULL: it has none.
+const struct option_def *option_find(enum tool t, const char *name, size_t len);
+size_t option_row(const struct option_def *d); // its number in the table
 // Reads value into the row's target. NULL: a flag that is named. Errors: ERR_USAGE (the option, the
 // value found, what was expected).
 bool option_store(struct options *o, const struct option_def *d, const char *value,
@@ -216,18 +219,14 @@ bool option_show(const struct options *o, const struct option_def *d, struct buf
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);
 bool options_parse_chain(struct options *o, const char *value, struct error *err);
-bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
 bool options_parse_shard(struct options *o, const char *value, struct error *err);
 bool options_parse_max_size(struct options *o, const char *value, struct error *err);
 bool options_parse_keep(struct options *o, const char *value, struct error *err);
-bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
 // Whether what --spec asks for is there. Errors: ERR_USAGE.
 bool options_check_draft(const struct options *o, struct error *err);
 // Of options that exclude each other those of the command line stay. Errors: ERR_USAGE.
 bool options_exclude(struct options *o, struct error *err);
-// What belongs to --lines or --turns is there with them. Errors: ERR_USAGE.
-bool options_check_lines(const struct options *o, struct error *err);
 
 // What hokku calls an option of other programs: "--temp" for "--temperature"; NULL: nothing else.
 const char *option_synonym(const char *name);

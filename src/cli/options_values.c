@@ -59,12 +59,60 @@ static bool check_range(const struct option_def *d, double x, const char *value,
     return !expected || bad_value(d, value, expected, err);
 }
 
+static bool store_flag(struct options *o, const struct option_def *d, const char *value,
+                       struct error *err)
+{
+    bool on = d->kind == OPT_FLAG;
+    if (value) { // configuration file, environment, /set: an explicit value
+        if (!strcmp(value, "off") || !strcmp(value, "false") || !strcmp(value, "0") ||
+            !strcmp(value, "no"))
+            on = !on;
+        else if (strcmp(value, "on") && strcmp(value, "true") && strcmp(value, "1") &&
+                 strcmp(value, "yes") && *value)
+            return bad_value(d, value, "on or off", err);
+    }
+    if (d->offset == offsetof(struct options, conversation))
+        o->conversation = on;
+    else
+        *(bool *)((char *)o + d->offset) = on;
+    return true;
+}
+
+static bool store_real(const struct option_def *d, const char *value, float *to, struct error *err)
+{
+    char *end;
+    errno = 0;
+    const double x = strtod(value, &end);
+    const float f = (float)x;
+    if (!decimal_real(value) || end == value || *end)
+        return bad_value(d, value, "a number", err);
+    if (f == 0 && (x != 0 || errno)) // it would mean something else
+        return bad_value(d, value, "0, or a number that is not so near to it", err);
+    if (!check_range(d, (double)f, value, err))
+        return false;
+    if (!isfinite(f))
+        return bad_value(d, value, "a number of at most 32 bits", err);
+    *to = f;
+    return true;
+}
+
+static bool store_seed(struct options *o, const struct option_def *d, const char *value,
+                       struct error *err)
+{
+    const bool random = strcmp(value, "random") == 0;
+    errno = 0;
+    const unsigned long long u = random ? 0 : strtoull(value, NULL, 10);
+    if (!random && (!decimal_whole(value) || errno || *value == '-'))
+        return bad_value(d, value, "0 to 18446744073709551615, or random", err);
+    o->sampler.seed = u;
+    o->seed_given = !random;
+    return !random || sampler_random_seed(&o->sampler.seed, err);
+}
+
 bool option_store(struct options *o, const struct option_def *d, const char *value,
                   struct error *err)
 {
     void *target = (char *)o + d->offset;
-    char *end = NULL;
-    bool random = false;
     errno = 0;
     long long i = 0;
     if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
@@ -76,22 +124,8 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
     }
     switch (d->kind) {
     case OPT_FLAG:
-    case OPT_FLAG_OFF: {
-        bool on = d->kind == OPT_FLAG;
-        if (value) { // configuration file, environment, /set: an explicit value
-            if (!strcmp(value, "off") || !strcmp(value, "false") || !strcmp(value, "0") ||
-                !strcmp(value, "no"))
-                on = !on;
-            else if (strcmp(value, "on") && strcmp(value, "true") && strcmp(value, "1") &&
-                     strcmp(value, "yes") && *value)
-                return bad_value(d, value, "on or off", err);
-        }
-        if (d->offset == offsetof(struct options, conversation))
-            o->conversation = on;
-        else
-            *(bool *)target = on;
-        break;
-    }
+    case OPT_FLAG_OFF:
+        return store_flag(o, d, value, err);
     case OPT_STR:
         // A model's name is checked where it is opened: it may be an address, too.
         if (!*value && d->arg && strcmp(d->arg, "FILE") == 0 &&
@@ -130,43 +164,17 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
             return bad_value(d, value, "a number from 0 to 2147483647", err);
         *(uint32_t *)target = (uint32_t)i;
         break;
-    case OPT_U64: { // the seed
-        random = strcmp(value, "random") == 0;
-        if (random && !sampler_random_seed(target, err))
+    case OPT_U64:
+        return store_seed(o, d, value, err);
+    case OPT_F32:
+        if (!store_real(d, value, target, err))
             return false;
-        if (random)
-            break;
-        unsigned long long u = strtoull(value, NULL, 10);
-        if (!decimal_whole(value) || errno || *value == '-')
-            return bad_value(d, value, "0 to 18446744073709551615, or random", err);
-        *(uint64_t *)target = u;
         break;
-    }
-    case OPT_F32: {
-        const double x = strtod(value, &end);
-        const float f = (float)x;
-        if (!decimal_real(value) || end == value || *end)
-            return bad_value(d, value, "a number", err);
-        if (f == 0 && (x != 0 || errno)) // it would mean something else
-            return bad_value(d, value, "0, or a number that is not so near to it", err);
-        if (!check_range(d, (double)f, value, err))
-            return false;
-        if (!isfinite(f))
-            return bad_value(d, value, "a number of at most 32 bits", err);
-        *(float *)target = f;
-        break;
-    }
     case OPT_CHOICE:
-        if (!set_choice(d, value, target, err))
-            return false;
-        break;
+        return set_choice(d, value, target, err);
     case OPT_CUSTOM:
-        if (!d->parse(o, value, err))
-            return false;
-        break;
+        return d->parse(o, value, err);
     }
-    if (d->given_offset)
-        *(bool *)((char *)o + d->given_offset) = !random;
     if (sampler_row(d) < SAMPLER_N_NUMBERS)
         o->sampler_given |= 1u << sampler_row(d);
     return true;
@@ -209,27 +217,6 @@ bool options_parse_bias(struct options *o, const char *value, struct error *err)
 bool options_parse_chain(struct options *o, const char *value, struct error *err)
 {
     return sampler_parse_chain(value, o->sampler.chain, err);
-}
-
-static bool parse_kv(const char *name, const char *value, enum kv_type *out, struct error *err)
-{
-    if (!strcmp(value, "f16"))
-        *out = KV_F16;
-    else if (!strcmp(value, "q8_0"))
-        *out = KV_Q8_0;
-    else
-        return error_set(err, ERR_USAGE, "%s: found \"%.60s\", expected f16 or q8_0", name, value);
-    return true;
-}
-
-bool options_parse_kv_k(struct options *o, const char *value, struct error *err)
-{
-    return parse_kv("--cache-type-k", value, &o->type_k, err);
-}
-
-bool options_parse_kv_v(struct options *o, const char *value, struct error *err)
-{
-    return parse_kv("--cache-type-v", value, &o->type_v, err);
 }
 
 // Bytes, or with k, M, G, T behind in powers of ten, as sizes are shown.
@@ -316,9 +303,6 @@ bool option_show(const struct options *o, const struct option_def *d, struct buf
         sampler_format_chain(o->sampler.chain, text, sizeof text);
         return buf_puts(out, text);
     }
-    if (!strcmp(d->long_name, "--cache-type-k") || !strcmp(d->long_name, "--cache-type-v"))
-        return buf_puts(out, (d->long_name[13] == 'k' ? o->type_k : o->type_v) == KV_F16 ? "f16"
-                                                                                         : "q8_0");
     if (!strcmp(d->long_name, "--keep"))
         return buf_printf(out, "%u", o->keep);
     if (!strcmp(d->long_name, "--max-size"))

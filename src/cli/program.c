@@ -139,9 +139,7 @@ static bool open_beside(const struct program *p, struct opened *m, const struct 
         params.progress_user = &loading;
     }
     if (!p->kept || !kept_take_engine(p->kept, m, d->backend, &params)) {
-        if (!open_with_room(p, m, d->backend, &params, err))
-            m->engine = NULL;
-        if (m->engine && p->kept)
+        if (open_with_room(p, m, d->backend, &params, err) && p->kept)
             kept_note_engine(p->kept, d->backend, &params);
     }
     if (loading.shown > 0)

@@ -126,23 +126,3 @@ bool options_parse_shard(struct options *o, const char *value, struct error *err
             value);
     return true;
 }
-
-bool options_check_draft(const struct options *o, struct error *err)
-{
-    if (o->spec == SPEC_DRAFT && !o->model_draft)
-        return error_set(err, ERR_USAGE,
-                         "--spec draft: found no draft model, expected -md FILE with it");
-    return true;
-}
-
-bool options_check_lines(const struct options *o, struct error *err)
-{
-    static const char *const of_lines[] = {"--unordered", "--shard", "--parallel"};
-    for (size_t i = 0; i < sizeof of_lines / sizeof *of_lines && !o->lines; i++)
-        if (options_named(o, of_lines[i])) // (in a configuration it waits for --lines)
-            return error_set(err, ERR_USAGE, "%s is for --lines, which is not there", of_lines[i]);
-    if (options_named(o, "--null") && !o->lines && !o->turns)
-        return error_set(err, ERR_USAGE,
-                         "--null is for --lines or --turns, neither of which is there");
-    return true;
-}
