@@ -30,6 +30,14 @@ bool error_prefix(struct error *err, const char *fmt, ...)
     return false;
 }
 
+void error_drop_prefix(struct error *err, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    char *behind = err->text + n + 2;
+    if (strncmp(err->text, prefix, n) == 0 && strncmp(err->text + n, ": ", 2) == 0)
+        memmove(err->text, behind, strlen(behind) + 1);
+}
+
 bool error_oom(struct error *err, const char *what, unsigned long long n_bytes)
 {
     return error_set(err, ERR_MEMORY, "out of memory: %s needs %llu bytes", what, n_bytes);

@@ -36,6 +36,9 @@ bool error_set(struct error *err, enum error_code code, const char *fmt, ...)
 // Puts "prefix: " in front of a text already set. err may be NULL. Always returns false.
 bool error_prefix(struct error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+// Takes "prefix: " off, if the text begins with it.
+void error_drop_prefix(struct error *err, const char *prefix);
+
 // error_set(ERR_MEMORY) with a text that names what was being allocated and its size in bytes.
 bool error_oom(struct error *err, const char *what, unsigned long long n_bytes);
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/format.h"
 
 json_t *json_text(const char *s, size_t n)
@@ -66,6 +65,18 @@ char *json_line(const json_t *v, size_t flags)
         return out.data;
     buf_release(&out);
     return NULL;
+}
+
+bool json_put(json_t *j, size_t flags, struct buf *out)
+{
+    char *text = j ? json_dumps(j, flags) : NULL;
+    if (text)
+        buf_printf(out, "%s\n", text);
+    else
+        out->failed = true;
+    free(text);
+    json_decref(j);
+    return !out->failed;
 }
 
 json_t *json_u64(uint64_t v)

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 // What is no UTF-8 becomes U+FFFD. NULL: no memory.
 json_t *json_text(const char *s, size_t n);
 
@@ -16,6 +18,10 @@ bool json_text_is(const json_t *v, const char *text);
 // fewest digits that read back the same. flags: JSON_ENSURE_ASCII or 0. NULL: no memory. The caller
 // frees it.
 char *json_line(const json_t *v, size_t flags);
+
+// Appends j, which is taken, and a line break; flags are json_dumps'. NULL: there was no memory for
+// it, and out has failed.
+bool json_put(json_t *j, size_t flags, struct buf *out);
 
 // A number; from 2^63 on, where jansson's integers end, its digits as a string. NULL: no memory.
 json_t *json_u64(uint64_t v);

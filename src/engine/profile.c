@@ -11,7 +11,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *v, size_t n)
+double profile_median(double *v, size_t n)
 {
     qsort(v, n, sizeof *v, by_value);
     return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
@@ -52,8 +52,8 @@ bool profile_rows(const struct profile_launch *launches, size_t n, uint32_t n_ru
                     total[run] += seconds[run * n + i];
                 }
         }
-        k->each = median(each, n_each);
-        k->total = median(total, n_run);
+        k->each = profile_median(each, n_each);
+        k->total = profile_median(total, n_run);
         out->sum += k->total;
     }
     free(each);

@@ -12,6 +12,9 @@ struct profile_launch {
     const char *kernel, *what;
 };
 
+// Sorts v. 0 of none.
+double profile_median(double *v, size_t n);
+
 // Fills rows, n and sum of *out from the n launches of an evaluation that ran n_run times: seconds
 // (n_run, n). Errors: ERR_FAIL (more kinds of launches than
 // ENGINE_MAX_KERNELS), ERR_MEMORY.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/rng.h"
 #include "engine/profile.h"
 #include "tools/bench_kernels.h"
@@ -26,18 +27,11 @@ struct bench {
     double first_token_s; // since main began; 0: not measured
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool add_row(struct bench *b, struct bench_row row, double *seconds, size_t n,
                     struct error *err)
 {
-    qsort(seconds, n, sizeof *seconds, by_value);
+    row.median_s = profile_median(seconds, n);
     row.min_s = seconds[0];
-    row.median_s = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
     row.max_s = seconds[n - 1];
     struct bench_row *rows = realloc(b->rows, (b->n_rows + 1) * sizeof *rows);
     if (!rows)
@@ -341,13 +335,8 @@ static bool write_json(const struct bench *b, struct buf *out, struct error *err
             json_array_append_new(kernels, bench_kernels_json(&b->kernels[i]));
         json_object_set_new(j, "kernels", kernels);
     }
-    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-    json_decref(j);
-    if (!text)
-        return error_set(err, ERR_FAIL, "the results cannot be written as JSON");
-    buf_printf(out, "%s\n", text);
-    free(text);
-    return true;
+    return json_put(j, JSON_INDENT(2), out) ||
+           error_set(err, ERR_FAIL, "the results cannot be written as JSON");
 }
 
 bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err)

@@ -6,7 +6,9 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/rng.h"
+#include "engine/profile.h"
 #include "grammar/grammar.h"
 
 enum { N_ANSWERS = 100, MAX_TOKENS = 256, MAX_FILE_BYTES = 16 << 20 };
@@ -29,12 +31,6 @@ static double cpu_now(void) // seconds
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static int32_t nth_token(const uint32_t *bits, uint64_t n)
@@ -96,11 +92,10 @@ static void write_result(struct grammar_bench *b, const char *path, bool json, s
     double sum = 0;
     for (size_t i = 0; i < b->n_masks; i++)
         sum += b->masks[i];
-    qsort(b->masks, b->n_masks, sizeof *b->masks, by_value);
-    qsort(b->prepare, N_ANSWERS, sizeof *b->prepare, by_value);
+    profile_median(b->masks, b->n_masks); // in order
     const double mean = sum / (double)b->n_masks * 1e6, most = b->masks[b->n_masks - 1] * 1e6;
     const double p999 = b->masks[(b->n_masks - 1) * 999 / 1000] * 1e6;
-    const double prepare = b->prepare[N_ANSWERS / 2] * 1e3;
+    const double prepare = profile_median(b->prepare, N_ANSWERS) * 1e3;
     const unsigned n_vocab = tokenizer_n_vocab(b->m->tokenizer);
     if (!json) {
         buf_printf(
@@ -120,13 +115,7 @@ static void write_result(struct grammar_bench *b, const char *path, bool json, s
                           (json_int_t)b->n_masks, "answers", N_ANSWERS, "ended",
                           (json_int_t)b->n_ended, "mean_us", mean, "p99_9_us", p999, "max_us", most,
                           "prepare_ms", prepare, "vocabulary_ms", b->vocab_s * 1e3);
-    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-    if (text)
-        buf_printf(out, "%s\n", text);
-    else
-        out->failed = true;
-    free(text);
-    json_decref(j);
+    json_put(j, JSON_INDENT(2), out);
 }
 
 bool bench_grammar(const struct model *m, const char *path, bool json, const struct cancel *cancel,

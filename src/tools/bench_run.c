@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "tools/bench.h"
@@ -76,11 +77,7 @@ static bool print_traffic(const struct program *t, const struct model *m, const 
     if (!json)
         return true;
     json_t *j = json_pack("{s:s*, s:s, s:o}", "model", m->name, "quant", m->quant, "plan", plan);
-    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-    const bool ok = text && buf_printf(out, "%s\n", text);
-    free(text);
-    json_decref(j);
-    return ok || error_oom(err, "the plan", out->len);
+    return json_put(j, JSON_INDENT(2), out) || error_oom(err, "the plan", out->len);
 }
 
 // A list of numbers of an option: "-d 0,4096" and "-d 0 -d 4096".

@@ -42,10 +42,7 @@ static bool examine(const char *path, struct inspected *x, struct error *err)
         *err = x->why;
         return false;
     }
-    // The reason without the path that the caller gave.
-    size_t n = strlen(path);
-    if (strncmp(x->why.text, path, n) == 0 && strncmp(x->why.text + n, ": ", 2) == 0)
-        memmove(x->why.text, x->why.text + n + 2, strlen(x->why.text + n + 2) + 1);
+    error_drop_prefix(&x->why, path); // the caller gave it
     if (x->model)
         x->tokenizer = x->model->tokenizer;
     else
@@ -91,12 +88,6 @@ static const char *type_name(uint32_t type)
 {
     const char *name = quant_info(type)->name;
     return name ? name : "unknown";
-}
-
-static const char *rope_scaling_name(enum rope_scaling s)
-{
-    static const char *const names[] = {"none", "linear", "yarn"};
-    return names[s];
 }
 
 // --- text ---

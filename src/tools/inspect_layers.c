@@ -38,7 +38,7 @@ static const char *activation_name(const struct layer *l)
     return names[l->act];
 }
 
-static const char *scaling_name(enum rope_scaling s)
+const char *rope_scaling_name(enum rope_scaling s)
 {
     static const char *const names[] = {"none", "linear", "yarn"};
     return names[s];
@@ -82,7 +82,7 @@ static void put_rope(struct buf *out, const struct rope *r)
     }
     buf_printf(out, ", RoPE theta %g over %u of a head", (double)r->theta, r->n_dim);
     if (r->scaling != ROPE_SCALING_NONE)
-        buf_printf(out, ", %s scaling by %g", scaling_name(r->scaling), (double)r->factor);
+        buf_printf(out, ", %s scaling by %g", rope_scaling_name(r->scaling), (double)r->factor);
     if (r->long_factors)
         buf_printf(out, ", frequency factors for contexts up to %u and beyond", r->orig_ctx);
     else if (r->factors)
@@ -204,7 +204,7 @@ static json_t *rope_json(const struct rope *r)
     if (r->layout == ROPE_NONE)
         return json_null();
     return json_pack("{s:i, s:f, s:s, s:f, s:b, s:b}", "dim", (int)r->n_dim, "theta",
-                     format_float(r->theta), "scaling", scaling_name(r->scaling), "factor",
+                     format_float(r->theta), "scaling", rope_scaling_name(r->scaling), "factor",
                      format_float(r->factor), "frequency_factors", r->factors != NULL,
                      "long_factors", r->long_factors != NULL);
 }

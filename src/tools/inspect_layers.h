@@ -12,5 +12,6 @@ void inspect_layers_text(struct buf *out, const struct model *m);
 
 // A new array, an object for each kind.
 json_t *inspect_layers_json(const struct model *m);
+const char *rope_scaling_name(enum rope_scaling s);
 
 #endif

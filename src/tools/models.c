@@ -58,9 +58,7 @@ static void format_age(char out[48], int64_t then, int64_t now)
 static bool runs(const struct hub_model *x, struct error *why)
 {
     const bool ok = model_can_load(x->path, why);
-    size_t n = strlen(x->path);
-    if (!ok && strncmp(why->text, x->path, n) == 0 && strncmp(why->text + n, ": ", 2) == 0)
-        memmove(why->text, why->text + n + 2, strlen(why->text + n + 2) + 1);
+    error_drop_prefix(why, x->path);
     return ok;
 }
 
@@ -102,22 +100,17 @@ static bool list_json(const struct options *opt, const struct hub_models *m, str
         const struct hub_model *x = &m->items[i];
         struct error why = {0};
         bool ok = x->complete && runs(x, &why);
-        json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:b, s:b}", "name", x->name, "path", x->path,
-                              "bytes", (json_int_t)x->n_bytes, "last_use", (json_int_t)x->last_use,
-                              "complete", x->complete, "runs", ok);
+        json_t *o =
+            json_pack("{s:s, s:o, s:I, s:I, s:b, s:b}", "name", x->name, "path",
+                      json_text(x->path, strlen(x->path)), "bytes", (json_int_t)x->n_bytes,
+                      "last_use", (json_int_t)x->last_use, "complete", x->complete, "runs", ok);
         if (x->complete && !ok)
-            json_object_set_new(o, "why_not", json_string(why.text));
+            json_object_set_new(o, "why_not", json_text(why.text, strlen(why.text)));
         json_array_append_new(list, o);
     }
-    bool all = list && json_array_size(list) == m->n;
-    if (all)
-        keep_list(opt, add_kept, list);
-    char *text = all ? json_dumps(list, JSON_COMPACT) : NULL;
-    json_decref(list);
-    bool ok = (text && buf_puts(out, text) && buf_putc(out, '\n')) ||
-              error_oom(err, "the list of models", 4096);
-    free(text);
-    return ok;
+    const bool all = json_array_size(list) == m->n;
+    keep_list(opt, add_kept, list);
+    return (json_put(list, JSON_COMPACT, out) && all) || error_oom(err, "the list of models", 4096);
 }
 
 static bool list_table(const struct options *opt, const struct hub_models *m, struct buf *out,

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/termsafe.h"
 #include "tools/replay_company.h"
 
@@ -230,11 +231,7 @@ static void report(const struct replay *r, const struct session_info *info, bool
         json_t *not_tried = ways_not_tried(r);
         if (not_tried)
             json_object_set_new(j, "not_tried", not_tried);
-        char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-        if (text)
-            buf_printf(out, "%s\n", text);
-        free(text);
-        json_decref(j);
+        json_put(j, JSON_COMPACT, out);
         return;
     }
     if (r->differs) {

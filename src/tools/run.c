@@ -204,7 +204,6 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
     struct session_loaded loaded = {0};
     struct conversation c = {0};
     struct buf path = {0};
-    bool open = false;
     mine.opt = &o;
     if (!tool_arguments(&o, 1, 1, "one FILE.session, or the name of a session", err))
         return false;
@@ -236,15 +235,13 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
     m.n_if_exact = o.check ? COMPANY_SEQS : 0;
     ok = ok && open_model(&mine, &m, err) && open_engine(&mine, &m, o.n_ctx, false, err);
     if (ok) {
-        open = true;
         ok = conversation_init(&c, m.model, m.engine, info.template_text,
                                info.template_text ? strlen(info.template_text) : 0, 0, err);
         c.cancel = t->cancel;
         ok = ok && session_file_read(file, &c, NULL, NULL, &loaded, err) &&
              tool_replay(&c, &info, o.json, o.check, replay_progress, (void *)t, out, err);
     }
-    if (open)
-        conversation_release(&c);
+    conversation_release(&c);
     session_info_release(&info);
     buf_release(&path);
     opened_release(&m);

@@ -50,16 +50,6 @@ static bool put_row(const struct row *r, json_t *list, struct buf *out)
     return buf_printf(out, "%-20s %s\n", r->name, r->err.text);
 }
 
-// Appends the list as a line of JSON, and lets go of it.
-static bool put_json(json_t *list, struct buf *out)
-{
-    char *text = list ? json_dumps(list, JSON_COMPACT) : NULL;
-    const bool ok = text && buf_printf(out, "%s\n", text);
-    free(text);
-    json_decref(list);
-    return ok;
-}
-
 static bool list(const struct options *o, struct buf *out, struct error *err)
 {
     size_t n;
@@ -80,7 +70,8 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
         session_info_release(&rows[i].info);
     }
     if (o->json)
-        ok = (put_json(array, out) && ok) || (ok && error_oom(err, "the list of sessions", n));
+        ok = (json_put(array, JSON_COMPACT, out) && ok) ||
+             (ok && error_oom(err, "the list of sessions", n));
     else if (ok && n == 0 && !o->quiet)
         out_say("no saved sessions");
     free(rows);
@@ -244,7 +235,7 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
     buf_release(&path);
     free(folded.cp);
     if (o->json)
-        ok &= put_json(found, out);
+        ok &= json_put(found, JSON_COMPACT, out);
     if (!ok)
         return error_oom(err, "what was found", out->len);
     return n_found > 0 || error_set(err, ERR_FAIL, "no saved session%s has the text \"%.60s\"",

@@ -671,6 +671,13 @@ def test_models_are_listed_with_size_and_last_use(hokku, hub, leave_part):
     assert "days ago" not in hokku("models").stdout  # using it is a use
 
 
+def test_models_are_listed_where_the_name_of_the_cache_is_no_text(hokku, hub, tmp_path):
+    more = {"XDG_CACHE_HOME": os.fsdecode(bytes(tmp_path) + b"/\xff")}
+    assert hokku("pull", REPO, more=more, errors="surrogateescape").returncode == 0
+    (listed,) = json.loads(hokku("models", "--json", more=more).stdout)
+    assert listed["path"].startswith(f"{tmp_path}/\ufffd/hokku/hub/{REPO}/") and "GGUF" in listed["why_not"]
+
+
 def test_models_say_which_files_can_run_here(hokku, hub):
     good = pathlib.Path(model("stories")).read_bytes()
     at = good.index(b"general.architecture") + 20 + 4 + 8
