@@ -275,11 +275,11 @@ bool codec_messages(struct codec_cursor *c, struct conversation *conv, uint32_t 
     return !c->failed && c->n == 0;
 }
 
-size_t codec_kv_bytes(const struct engine *e, size_t n, size_t piece)
+size_t codec_kv_bytes(const struct engine *e, size_t n)
 {
     size_t sum = 0;
-    for (size_t i = 0; i < n; i += piece) {
-        size_t bytes = engine_kv_bytes(e, i, n - i < piece ? n : i + piece);
+    for (size_t i = 0; i < n; i += SESSION_KV_PIECE) {
+        size_t bytes = engine_kv_bytes(e, i, n - i < SESSION_KV_PIECE ? n : i + SESSION_KV_PIECE);
         if (bytes > SIZE_MAX - sum)
             return SIZE_MAX;
         sum += bytes;

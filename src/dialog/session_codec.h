@@ -26,7 +26,8 @@ bool codec_ids(struct codec_cursor *c, size_t n, uint32_t n_vocab, struct ids *o
 // are then in it, to be released.
 bool codec_messages(struct codec_cursor *c, struct conversation *conv, uint32_t n_vocab);
 
-// Bytes of n positions exported in pieces; SIZE_MAX when that overflows.
-size_t codec_kv_bytes(const struct engine *e, size_t n, size_t piece);
+enum { SESSION_KV_PIECE = ENGINE_KV_PIECE }; // positions
+// Bytes of n positions exported in pieces of SESSION_KV_PIECE; SIZE_MAX when that overflows.
+size_t codec_kv_bytes(const struct engine *e, size_t n);
 
 #endif

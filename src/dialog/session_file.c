@@ -411,7 +411,7 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
     if (ok && p.version == LOG_VERSION) {
         known_release(&w->file);
         // A file that cannot be appended to is written anew, too.
-        if (!log_writer_continue(w->log, p.length, p.generation, p.slot, NULL) ||
+        if (!log_writer_continue(w->log, p.length, p.generation, p.slot) ||
             !known_of(&w->file, c, NULL)) {
             session_parts_release(&p);
             return true;
@@ -691,7 +691,7 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
         if (c->tmpl)
             template_source(c->tmpl, &n_source);
         size_t live = w->next.messages.len + 4 * w->next.ids.len + n_source + strlen(meta) +
-                      codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE) +
+                      codec_kv_bytes(c->session.engine, n_kv) +
                       (n_kv > 0 ? SESSION_STATES * engine_state_bytes(c->session.engine) : 0);
         bool anew = !keep && (log_writer_length(w->log) == 0 ||
                               log_writer_length(w->log) / 2 > live + (32 << 10));

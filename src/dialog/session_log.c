@@ -375,12 +375,11 @@ void log_writer_free(struct log_writer *w)
     free(w);
 }
 
-bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation, int slot,
-                         struct error *err)
+bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation, int slot)
 {
     if (generation > INT64_MAX) // on purpose: there must be a next one, and many after it
-        return error_set(err, ERR_FAIL, "%s: it was saved as often as can be counted", w->path);
-    w->fd = place_open(w->path, O_RDWR, err);
+        return false;
+    w->fd = place_open(w->path, O_RDWR, NULL);
     w->length = w->fd >= 0 ? length : 0;
     w->generation = generation;
     w->slot = slot;

@@ -44,10 +44,9 @@ bool log_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n,
 struct log_writer;
 struct log_writer *log_writer_create(const char *path, struct error *err);
 void log_writer_free(struct log_writer *w); // waits; accepts NULL
-// Goes on behind the first `length` bytes of the file that is there, as this slot of it says.
-// Errors: ERR_FAIL.
-bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation, int slot,
-                         struct error *err);
+// Goes on behind the first `length` bytes of the file that is there, as this slot of it says, if
+// that can be written.
+bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation, int slot);
 // Between two transactions: whether the file is the one that was written. One that is gone is
 // written anew. Errors: ERR_FAIL: it is another one, which must stay.
 bool log_writer_look(struct log_writer *w, struct error *err);

@@ -11,7 +11,7 @@
 
 // Positions of a piece of the KV cache; recurrent states that a file has room for, and that are
 // read: the newest.
-enum { SESSION_KV_PIECE = ENGINE_KV_PIECE, SESSION_STATES = 4 };
+enum { SESSION_STATES = 4 };
 
 struct kv_piece { // of the KV cache: positions [begin, end) as exported, of which [begin, use)
                   // count

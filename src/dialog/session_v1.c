@@ -111,7 +111,7 @@ static bool find_pieces(struct session_parts *p, const struct reader *r, const s
     if (!p->pieces)
         return error_oom(err, "the list of a session's KV", (size_t)n);
     uint64_t at = s->offset, last = (uint64_t)n;
-    bool fits = n <= e->n_ctx && codec_kv_bytes(e, (size_t)n, SESSION_KV_PIECE) == s->length;
+    bool fits = n <= e->n_ctx && codec_kv_bytes(e, (size_t)n) == s->length;
     for (uint64_t i = 0; fits && i < last; i += SESSION_KV_PIECE) {
         uint64_t end = last - i < SESSION_KV_PIECE ? last : i + SESSION_KV_PIECE;
         uint64_t bytes = engine_kv_bytes(e, (size_t)i, (size_t)end);

@@ -109,8 +109,8 @@ bool gguf_get_bool(const struct gguf *g, const char *key, bool required, bool *o
                    struct error *err);
 bool gguf_get_str(const struct gguf *g, const char *key, bool required, struct gguf_str *out,
                   struct error *err);
-// An array of the given element type (strings: use gguf_array_strings to walk it).
-bool gguf_get_array(const struct gguf *g, const char *key, bool required, enum gguf_value_type elem,
+// An array of the given element type, which must be there.
+bool gguf_get_array(const struct gguf *g, const char *key, enum gguf_value_type elem,
                     struct gguf_array *out, struct error *err);
 
 // Walks an array of strings: start with *cursor = 0; false at the end.

@@ -135,14 +135,12 @@ bool gguf_get_str(const struct gguf *g, const char *key, bool required, struct g
     return true;
 }
 
-bool gguf_get_array(const struct gguf *g, const char *key, bool required, enum gguf_value_type elem,
+bool gguf_get_array(const struct gguf *g, const char *key, enum gguf_value_type elem,
                     struct gguf_array *out, struct error *err)
 {
     const struct gguf_kv *kv;
-    if (!find(g, key, required, &kv, err))
+    if (!find(g, key, true, &kv, err))
         return false;
-    if (!kv)
-        return true;
     if (kv->type != GGUF_ARRAY)
         return wrong_type(kv, "array", err);
     if (kv->v.a.type != elem)

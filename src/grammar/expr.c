@@ -131,32 +131,23 @@ uint32_t expr_alt(struct builder *b, const struct ids *list)
     return list->len ? add_list(b, EXPR_ALT, list) : expr_nothing(b);
 }
 
-static uint32_t add_arguments(struct builder *b, enum expr_kind kind, size_t n, va_list ap)
+uint32_t expr_seq_of(struct builder *b, size_t n, ...)
 {
     struct ids list = {0};
+    va_list ap;
+    va_start(ap, n);
     for (size_t i = 0; i < n; i++)
         ids_push(&list, (int32_t)va_arg(ap, uint32_t));
-    uint32_t x = add_list(b, kind, &list);
+    va_end(ap);
+    uint32_t x = add_list(b, EXPR_SEQ, &list);
     ids_release(&list);
     return x;
 }
 
-uint32_t expr_seq_of(struct builder *b, size_t n, ...)
+uint32_t expr_either(struct builder *b, uint32_t x, uint32_t y)
 {
-    va_list ap;
-    va_start(ap, n);
-    uint32_t x = add_arguments(b, EXPR_SEQ, n, ap);
-    va_end(ap);
-    return x;
-}
-
-uint32_t expr_alt_of(struct builder *b, size_t n, ...)
-{
-    va_list ap;
-    va_start(ap, n);
-    uint32_t x = add_arguments(b, EXPR_ALT, n, ap);
-    va_end(ap);
-    return x;
+    const struct ids list = {.data = (int32_t[]){(int32_t)x, (int32_t)y}, .len = 2};
+    return add_list(b, EXPR_ALT, &list);
 }
 
 uint32_t builder_rule(struct builder *b)

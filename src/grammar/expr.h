@@ -69,7 +69,7 @@ uint32_t expr_seq(struct builder *b, const struct ids *list);
 uint32_t expr_alt(struct builder *b, const struct ids *list); // an empty one: nothing
 // n expressions as arguments.
 uint32_t expr_seq_of(struct builder *b, size_t n, ...);
-uint32_t expr_alt_of(struct builder *b, size_t n, ...);
+uint32_t expr_either(struct builder *b, uint32_t x, uint32_t y);
 
 uint32_t builder_rule(struct builder *b); // a new one without a name, not defined yet
 void builder_define(struct builder *b, uint32_t rule, uint32_t body);

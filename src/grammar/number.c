@@ -301,7 +301,7 @@ bool number_expr(struct builder *b, const struct number_bounds *n, bool integer,
 {
     if (!n->has_lo && !n->has_hi && !n->multiple) {
         uint32_t size =
-            expr_alt_of(b, 2, expr_text(b, "0"),
+            expr_either(b, expr_text(b, "0"),
                         expr_seq_of(b, 2, expr_chars(b, "19"),
                                     expr_repeat(b, expr_chars(b, "09"), 0, NUMBER_DIGITS - 1)));
         uint32_t sign = expr_repeat(b, expr_text(b, "-"), 0, 1);

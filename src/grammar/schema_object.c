@@ -253,8 +253,8 @@ uint32_t schema_object(struct schema *s, const struct goal *g, const struct merg
                         expr_rule(b, some + (uint32_t)i + 1));
         uint32_t first = expr_seq_of(b, 2, open, pair), later = expr_seq_of(b, 2, comma, pair);
         if (!m->properties[i].required) {
-            first = expr_alt_of(b, 2, first, expr_rule(b, none + (uint32_t)i + 1));
-            later = expr_alt_of(b, 2, later, expr_rule(b, some + (uint32_t)i + 1));
+            first = expr_either(b, first, expr_rule(b, none + (uint32_t)i + 1));
+            later = expr_either(b, later, expr_rule(b, some + (uint32_t)i + 1));
         }
         builder_define(b, none + (uint32_t)i, first);
         builder_define(b, some + (uint32_t)i, later);
@@ -268,7 +268,7 @@ uint32_t schema_object(struct schema *s, const struct goal *g, const struct merg
         builder_define(b, rule, pair);
         uint32_t more =
             expr_repeat(b, expr_seq_of(b, 2, comma, expr_rule(b, rule)), 0, REPEAT_FOREVER);
-        first = expr_alt_of(b, 2, first, expr_seq_of(b, 4, open, expr_rule(b, rule), more, close));
+        first = expr_either(b, first, expr_seq_of(b, 4, open, expr_rule(b, rule), more, close));
         later = expr_seq_of(b, 2, more, close);
     }
     builder_define(b, none + (uint32_t)n, first);

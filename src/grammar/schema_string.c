@@ -36,7 +36,7 @@ static uint32_t escaped(struct builder *b, uint32_t cp)
     if (!p)
         return hex;
     text[1] = control_letters[p - controls];
-    return expr_alt_of(b, 2, expr_text(b, text), hex);
+    return expr_either(b, expr_text(b, text), hex);
 }
 
 // One character of a set (which is taken), each written in one way; control characters with short
@@ -90,15 +90,15 @@ static uint32_t any_char(struct schema *s)
         uint32_t high =
             expr_seq_of(b, 4, expr_chars(b, "ddDD"), expr_chars(b, "89abAB"), hex2, low);
         uint32_t alone =
-            expr_alt_of(b, 2, expr_seq_of(b, 2, expr_chars(b, "09acefACEF"), hex3),
+            expr_either(b, expr_seq_of(b, 2, expr_chars(b, "09acefACEF"), hex3),
                         expr_seq_of(b, 3, expr_chars(b, "ddDD"), expr_chars(b, "07"), hex2));
-        uint32_t code = expr_seq_of(b, 2, expr_text(b, "u"), expr_alt_of(b, 2, alone, high));
+        uint32_t code = expr_seq_of(b, 2, expr_text(b, "u"), expr_either(b, alone, high));
         uint32_t letter = expr_chars(b, "\"\"\\\\//bbffnnrrtt");
         s->plain_char = builder_rule(b);
         builder_define(
             b, s->plain_char,
-            expr_alt_of(b, 2, expr_class(b, &special),
-                        expr_seq_of(b, 2, expr_text(b, "\\"), expr_alt_of(b, 2, letter, code))));
+            expr_either(b, expr_class(b, &special),
+                        expr_seq_of(b, 2, expr_text(b, "\\"), expr_either(b, letter, code))));
     }
     return expr_rule(b, s->plain_char);
 }

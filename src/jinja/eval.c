@@ -162,9 +162,9 @@ int64_t args_int(struct run *r, const struct val *v, int64_t otherwise, const ch
     return v->i;
 }
 
-bool args_bool(const struct val *v, bool otherwise)
+bool args_bool(const struct val *v)
 {
-    return v->kind == V_MISSING ? otherwise : val_truth(v);
+    return v->kind != V_MISSING && val_truth(v);
 }
 
 struct str *args_str(struct run *r, const struct val *v, const char *what)

@@ -60,9 +60,9 @@ static struct val keys_of(struct run *r, struct val item, const void *how)
 FILTER(filter_sort)
 {
     UNUSED_ARGS;
-    struct key k = {v[2], missing, args_bool(&v[1], false)};
+    struct key k = {v[2], missing, args_bool(&v[1])};
     struct val list = iter_list(r, self);
-    sort_values(r, list.l, keys_of, &k, args_bool(&v[0], false));
+    sort_values(r, list.l, keys_of, &k, args_bool(&v[0]));
     return list;
 }
 
@@ -97,10 +97,9 @@ FILTER(filter_dictsort)
     const struct str *by = args_given(&v[1]) ? args_str(r, &v[1], "by") : NULL;
     if (by && !str_is(by, "key") && !str_is(by, "value"))
         run_fail(r, "you can only sort by either \"key\" or \"value\"");
-    struct key k = {missing, missing, args_bool(&v[0], false)};
+    struct key k = {missing, missing, args_bool(&v[0])};
     struct val list = dict_pairs(r, self);
-    sort_values(r, list.l, by && str_is(by, "value") ? second_of : first_of, &k,
-                args_bool(&v[2], false));
+    sort_values(r, list.l, by && str_is(by, "value") ? second_of : first_of, &k, args_bool(&v[2]));
     return list;
 }
 
@@ -117,7 +116,7 @@ FILTER(filter_items)
 FILTER(filter_unique)
 {
     UNUSED_ARGS;
-    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0], false)};
+    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0])};
     struct val out = val_list(r, 0), seen = val_dict(r), item;
     struct iter storage, *it = iter_begin(r, self, &storage);
     while (iter_next(r, it, &item)) {
@@ -132,7 +131,7 @@ FILTER(filter_unique)
 
 static struct val extreme(struct run *r, struct val self, const struct val *v, bool largest)
 {
-    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0], false)};
+    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0])};
     struct iter storage, *it = iter_begin(r, self, &storage);
     struct val best, item;
     if (!iter_next(r, it, &best))

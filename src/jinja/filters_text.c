@@ -83,8 +83,8 @@ FILTER(filter_indent)
     sb_str(r, &text, s);
     sb_add(r, &text, "\n", 1, 0);
     struct val lines = text_lines(r, sb_val(r, &text).s, false);
-    bool blank = args_bool(&v[2], false);
-    if (args_bool(&v[1], false))
+    bool blank = args_bool(&v[2]);
+    if (args_bool(&v[1]))
         sb_str(r, &out, indent);
     for (size_t i = 0; i < lines.l->n; i++) {
         if (i)
@@ -112,7 +112,7 @@ FILTER(filter_truncate)
         return self;
     struct str *s = args_str(r, &self, "the value of truncate");
     struct str *head = str_sub(r, s, 0, str_offset(r, s, (size_t)(length - n_end))).s;
-    if (!args_bool(&v[1], false)) {
+    if (!args_bool(&v[1])) {
         const struct str space = {.p = " ", .n = 1};
         size_t cut = text_find(r, head, 0, head->n, &space, true);
         if (cut != SIZE_MAX)

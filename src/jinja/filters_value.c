@@ -14,7 +14,7 @@
 FILTER(filter_default)
 {
     UNUSED_ARGS;
-    if (self.kind == V_UNDEF || (args_bool(&v[1], false) && !val_truth(&self)))
+    if (self.kind == V_UNDEF || (args_bool(&v[1]) && !val_truth(&self)))
         return args_given(&v[0]) ? v[0] : val_cstr(r, "");
     return self;
 }

@@ -90,7 +90,7 @@ METHOD(str_rsplit)
 METHOD(str_splitlines)
 {
     UNUSED_ARGS;
-    return all_like(text_lines(r, self.s, args_bool(&v[0], false)), self);
+    return all_like(text_lines(r, self.s, args_bool(&v[0])), self);
 }
 
 static struct val partition(struct run *r, struct str *s, const struct val *sep_val, bool right)
@@ -514,7 +514,7 @@ METHOD(list_reverse)
 METHOD(list_sort)
 {
     UNUSED_ARGS;
-    sort_values(r, self.l, NULL, NULL, args_bool(&v[0], false));
+    sort_values(r, self.l, NULL, NULL, args_bool(&v[0]));
     return val_none();
 }
 

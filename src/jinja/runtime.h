@@ -97,7 +97,7 @@ extern const size_t filters_text_n, filters_seq_n, filters_value_n;
 
 // Reading arguments. `what` names the parameter in errors.
 int64_t args_int(struct run *r, const struct val *v, int64_t otherwise, const char *what);
-bool args_bool(const struct val *v, bool otherwise);
+bool args_bool(const struct val *v);                                        // missing: false
 struct str *args_str(struct run *r, const struct val *v, const char *what); // must be a string
 bool args_given(const struct val *v);                                       // not missing
 

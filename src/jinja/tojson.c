@@ -194,7 +194,7 @@ struct val filters_tojson(struct run *r, struct val self, const struct val *v, c
     (void)a;
     struct sb b = {0};
     struct dump d = {.r = r, .b = &b, .origin = val_origin(r, self)};
-    d.ascii = args_bool(&v[0], false);
+    d.ascii = args_bool(&v[0]);
     read_indent(&d, &v[1]);
     d.comma = val_cstr(r, d.pretty ? "," : ", ").s;
     d.colon = val_cstr(r, ": ").s;
@@ -208,7 +208,7 @@ struct val filters_tojson(struct run *r, struct val self, const struct val *v, c
     }
     if (d.pretty)
         d.origin = str_origin_merge(d.origin, str_origin(d.indent.s));
-    d.sort_keys = args_bool(&v[3], false);
+    d.sort_keys = args_bool(&v[3]);
     dump_value(&d, self, 0);
     return sb_val(r, &b);
 }

@@ -172,7 +172,7 @@ bool bpe_init(struct bpe *b, const struct vocab *v, const struct gguf *g, int32_
 {
     *b = (struct bpe){.vocab = v};
     struct gguf_array a = {0};
-    if (!gguf_get_array(g, "tokenizer.ggml.merges", true, GGUF_STRING, &a, err))
+    if (!gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, &a, err))
         return false;
     if (a.count > UINT32_MAX / 8)
         return error_set(err, ERR_MODEL, "tokenizer.ggml.merges holds %llu merges, expected <= %u",

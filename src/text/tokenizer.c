@@ -267,7 +267,7 @@ bool tokenizer_knows(const struct gguf *g, uint64_t *n_vocab, struct error *err)
     struct gguf_array tokens = {0};
     if (!load_kind(&t, g, err) ||
         (!t.is_spm && (!get_pre(g, &pre, err) || !pretokenizer_knows(pre.data, pre.len, err))) ||
-        !gguf_get_array(g, "tokenizer.ggml.tokens", true, GGUF_STRING, &tokens, err))
+        !gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, err))
         return false;
     *n_vocab = tokens.count;
     return true;

@@ -13,7 +13,7 @@
 static bool load_texts(struct vocab *v, const struct gguf *g, struct error *err)
 {
     struct gguf_array a = {0};
-    if (!gguf_get_array(g, "tokenizer.ggml.tokens", true, GGUF_STRING, &a, err))
+    if (!gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &a, err))
         return false;
     if (a.count == 0 || a.count > MAX_TOKENS)
         return error_set(err, ERR_MODEL,
@@ -43,7 +43,7 @@ static bool load_kinds(struct vocab *v, const struct gguf *g, struct error *err)
     if (!gguf_find(g, key))
         return true; // all normal
     struct gguf_array a = {0};
-    if (!gguf_get_array(g, key, true, GGUF_INT32, &a, err))
+    if (!gguf_get_array(g, key, GGUF_INT32, &a, err))
         return false;
     if (a.count != v->n)
         return error_set(err, ERR_MODEL, "%s holds %llu values, expected one for each of %u tokens",
@@ -64,7 +64,7 @@ static bool load_scores(struct vocab *v, const struct gguf *g, struct error *err
     if (!gguf_find(g, key))
         return true;
     struct gguf_array a = {0};
-    if (!gguf_get_array(g, key, true, GGUF_FLOAT32, &a, err))
+    if (!gguf_get_array(g, key, GGUF_FLOAT32, &a, err))
         return false;
     if (a.count != v->n)
         return error_set(err, ERR_MODEL, "%s holds %llu values, expected one for each of %u tokens",

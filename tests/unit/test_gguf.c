@@ -105,7 +105,7 @@ static void all_value_types_are_read(void **state)
         assert_int_equal(s.len, 5);
         assert_memory_equal(s.data, "caf\xC3\xA9", 5);
         struct gguf_array a;
-        assert_true(gguf_get_array(g, "nested", true, GGUF_ARRAY, &a, &err));
+        assert_true(gguf_get_array(g, "nested", GGUF_ARRAY, &a, &err));
         assert_int_equal(a.count, 3);
         assert_int_equal(a.n_bytes, 12 + 9 + 8 + 12 + 4 + 12);
 
@@ -128,8 +128,8 @@ static void all_value_types_are_read(void **state)
         assert_true(gguf_get_bool(g, "bool", true, &t, &err) && t);
         assert_false(gguf_get_bool(g, "u8", true, &t, &err));
         assert_false(gguf_get_str(g, "u8", true, &s, &err));
-        assert_false(gguf_get_array(g, "nested", true, GGUF_STRING, &a, &err));
-        assert_false(gguf_get_array(g, "u8", true, GGUF_STRING, &a, &err));
+        assert_false(gguf_get_array(g, "nested", GGUF_STRING, &a, &err));
+        assert_false(gguf_get_array(g, "u8", GGUF_STRING, &a, &err));
         gguf_free(g);
         free(block);
     }
@@ -168,20 +168,20 @@ static void array_elements_are_read(void **state)
     struct gguf_str s;
     size_t cursor = 0, n = 0;
     static const char *const want[] = {"one", "", "three"};
-    assert_true(gguf_get_array(g, "strings", true, GGUF_STRING, &a, &err));
+    assert_true(gguf_get_array(g, "strings", GGUF_STRING, &a, &err));
     for (; gguf_array_next_str(&a, &cursor, &s); n++) {
         assert_int_equal(s.len, strlen(want[n]));
         assert_memory_equal(s.data, want[n], s.len);
     }
     assert_int_equal(n, 3);
-    assert_true(gguf_get_array(g, "i8", true, GGUF_INT8, &a, &err));
+    assert_true(gguf_get_array(g, "i8", GGUF_INT8, &a, &err));
     assert_int_equal(gguf_array_i64(&a, 0), -128);
     assert_int_equal(gguf_array_i64(&a, 1), 127);
     assert_true(gguf_array_f64(&a, 0) == -128);
-    assert_true(gguf_get_array(g, "f32", true, GGUF_FLOAT32, &a, &err));
+    assert_true(gguf_get_array(g, "f32", GGUF_FLOAT32, &a, &err));
     assert_true(gguf_array_f64(&a, 0) == 0.5);
     assert_int_equal(gguf_array_i64(&a, 1), 0); // out of range: not undefined
-    assert_true(gguf_get_array(g, "u64", true, GGUF_UINT64, &a, &err));
+    assert_true(gguf_get_array(g, "u64", GGUF_UINT64, &a, &err));
     assert_true(gguf_array_f64(&a, 0) == 0x1p64);
     gguf_free(g);
     free(block);

@@ -87,7 +87,7 @@ static void numbers_at_the_ends_of_their_ranges(void **state)
     if (!g)
         fail_msg("%s", err.text);
     struct gguf_array a;
-    assert_true(gguf_get_array(g, "doubles", true, GGUF_FLOAT64, &a, &err));
+    assert_true(gguf_get_array(g, "doubles", GGUF_FLOAT64, &a, &err));
     for (uint64_t i = 0; i < 6; i++)
         assert_true(gguf_array_i64(&a, i) == want[i]);
     uint32_t u = 5;
