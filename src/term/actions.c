@@ -288,23 +288,24 @@ static bool set_schema(struct repl *r, const char *value, struct error *err)
     return ok;
 }
 
+static bool say_setting(struct repl *r, int width, const char *label, const char *name)
+{
+    struct buf now = {0};
+    options_get(r->opt, name, &now);
+    view_say(&r->view, "%-*s %s\n", width, label, now.len ? buf_str(&now) : "off");
+    buf_release(&now);
+    return true;
+}
+
 static bool show_settings(struct repl *r)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
-    struct buf value = {0};
-    for (size_t i = 0; i < n; i++) {
-        if (!d[i].in_chat)
-            continue;
-        buf_clear(&value);
-        options_get(r->opt, d[i].long_name, &value);
-        view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "off");
-    }
-    buf_clear(&value);
-    options_get(r->opt, "reverse-prompt", &value);
-    view_say(&r->view, "%-20s %s\n", "stop", value.len ? buf_str(&value) : "off");
+    for (size_t i = 0; i < n; i++)
+        if (d[i].in_chat)
+            say_setting(r, 20, d[i].long_name + 2, d[i].long_name);
+    say_setting(r, 20, "stop", "reverse-prompt");
     say_schema(r);
-    buf_release(&value);
     return true;
 }
 
@@ -331,15 +332,6 @@ static const struct option_def *setting(const char *name, const char **near)
         }
     }
     return NULL;
-}
-
-static bool say_setting(struct repl *r, const char *name)
-{
-    struct buf now = {0};
-    options_get(r->opt, name, &now);
-    view_say(&r->view, "%s %s\n", name, now.len ? buf_str(&now) : "off");
-    buf_release(&now);
-    return true;
 }
 
 // Of the texts of /set stop those that nothing names any more. (The others are the command line's,
@@ -388,11 +380,7 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
     } else if (*value && !add_stop(r, value, err)) {
         return false;
     }
-    struct buf now = {0};
-    options_get(r->opt, "reverse-prompt", &now);
-    view_say(&r->view, "stop %s\n", now.len ? buf_str(&now) : "off");
-    buf_release(&now);
-    return true;
+    return say_setting(r, 0, "stop", "reverse-prompt");
 }
 
 bool action_set(struct repl *r, char *arg, struct error *err)
@@ -418,7 +406,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
         return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", arg,
                          near ? ", did you mean " : "", near ? near : "");
     if (!*value && d->kind != OPT_FLAG)
-        return say_setting(r, arg);
+        return say_setting(r, 0, arg, arg);
     struct options before = *r->opt;
     const bool biases = strcmp(d->long_name, "--logit-bias") == 0;
     if (biases && is_off(value)) {
@@ -429,7 +417,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
         *r->opt = before;
         return as_setting(err) || (biases && says_off(err, "logit-bias", "forgets all"));
     }
-    return say_setting(r, arg);
+    return say_setting(r, 0, arg, arg);
 }
 
 bool action_think(struct repl *r, char *arg, struct error *err)
@@ -666,9 +654,8 @@ bool action_load(struct repl *r, char *arg, struct error *err)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
     ok = ok && made_with_this(r, arg, buf_str(&path), err);
     bool something = conversation_n_turns(r->c) > 0;
-    struct options before = *r->opt;
     ok = ok && (!something || shelf_put(&r->shelf, r->c, err));
-    if (ok && something && !shelf_settings(&r->shelf, &before, err)) {
+    if (ok && something && !shelf_settings(&r->shelf, r->opt, err)) {
         ok = false;
         shelf_forget(&r->shelf);
     }
