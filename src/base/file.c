@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -122,6 +123,17 @@ bool file_write_new(const char *path, const void *data, size_t n, struct error *
     if (!ok)
         unlink(path);
     return ok;
+}
+
+bool file_identity(const char *path, struct buf *out)
+{
+    struct stat st;
+    // (The time of the contents can be set back, that of the inode cannot.)
+    return stat(path, &st) == 0 &&
+           buf_printf(out, "%llu:%llu:%lld:%lld.%09ld:%lld.%09ld", (unsigned long long)st.st_dev,
+                      (unsigned long long)st.st_ino, (long long)st.st_size,
+                      (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                      (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
 }
 
 void fd_fill_standard(void)

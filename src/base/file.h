@@ -34,6 +34,10 @@ void fd_fill_standard(void);
 // removed when it fails.
 bool file_write_new(const char *path, const void *data, size_t n, struct error *err);
 
+// Appends what would be different if the file at path were another, or had been written to. False:
+// nothing is known of it (errno), or there was no memory.
+bool file_identity(const char *path, struct buf *out);
+
 // Writes all n bytes. Errors: ERR_FAIL (disk full and the like).
 bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct error *err);
 

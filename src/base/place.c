@@ -203,6 +203,20 @@ bool place_commit(int fd, const char *temp, const char *path, struct error *err)
     return ok;
 }
 
+bool place_replace(const char *path, const void *data, size_t n, struct error *err)
+{
+    struct buf temp = {0};
+    const int fd = place_create_temp(path, &temp, err);
+    const bool written = fd >= 0 && fd_write_all(fd, path, data, n, err);
+    if (fd >= 0 && !written) {
+        close(fd);
+        unlink(temp.data);
+    }
+    const bool ok = written && place_commit(fd, temp.data, path, err);
+    buf_release(&temp);
+    return ok;
+}
+
 bool place_move(const char *from, const char *to, struct error *err)
 {
     if (link(from, to) != 0)

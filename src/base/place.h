@@ -33,6 +33,8 @@ int place_create_temp(const char *path, struct buf *temp, struct error *err);
 // Syncs and closes fd, and gives the file its name in one step. On failure the new file is removed,
 // and what was at path is as it was.
 bool place_commit(int fd, const char *temp, const char *path, struct error *err);
+// The same of a file with these n bytes.
+bool place_replace(const char *path, const void *data, size_t n, struct error *err);
 
 // Gives a file another name, which must be free: what is there is never replaced. Errors: ERR_FAIL.
 bool place_move(const char *from, const char *to, struct error *err);

@@ -174,3 +174,13 @@ void sha256_hex(const unsigned char digest[SHA256_BYTES], char out[SHA256_HEX])
     }
     out[SHA256_HEX - 1] = '\0';
 }
+
+void sha256_hex_of(const void *data, size_t n, char out[SHA256_HEX])
+{
+    struct sha256 h;
+    unsigned char digest[SHA256_BYTES];
+    sha256_init(&h);
+    sha256_update(&h, data, n);
+    sha256_final(&h, digest);
+    sha256_hex(digest, out);
+}

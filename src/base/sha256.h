@@ -19,5 +19,7 @@ void sha256_init(struct sha256 *h);
 void sha256_update(struct sha256 *h, const void *data, size_t n);
 void sha256_final(struct sha256 *h, unsigned char out[SHA256_BYTES]); // h is then used up
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char out[SHA256_HEX]); // lower case, NUL
+// Of n bytes, as sha256_hex has it.
+void sha256_hex_of(const void *data, size_t n, char out[SHA256_HEX]);
 
 #endif

@@ -1,27 +1,20 @@
 #include "cli/kept.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 
-// What would differ if one of the files were another, or had been written to. False: not known.
+// Of all its files. False: not known.
 static bool identify(const struct model *m, struct buf *out)
 {
+    bool ok = true;
     buf_clear(out);
-    for (size_t i = 0; i < gguf_n_files(m->gguf); i++) {
-        struct stat st;
-        if (stat(gguf_file_path(m->gguf, i), &st) != 0)
-            return false;
-        // (The time of the contents can be set back, that of the inode cannot.)
-        buf_printf(out, "%llu:%llu:%llu:%lld.%09ld:%lld.%09ld ", (unsigned long long)st.st_dev,
-                   (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
-                   (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec,
-                   st.st_ctim.tv_nsec);
-    }
-    return !out->failed;
+    for (size_t i = 0; ok && i < gguf_n_files(m->gguf); i++)
+        ok = file_identity(gguf_file_path(m->gguf, i), out) && buf_putc(out, ' ');
+    return ok;
 }
 
 bool kept_take_model(struct kept *k, struct opened *m)

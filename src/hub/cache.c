@@ -16,15 +16,12 @@
 static const char record_name[] = ".hokku.json", lock_name[] = ".hokku.lock";
 enum { MAX_RECORD = 16 << 20, HASH_PIECE = 1 << 18 };
 
-// A damaged or missing record is an empty one; one that somebody else could write is an error.
-static json_t *read_record(const char *dir, struct error *err)
+json_t *record_read(const char *path, struct error *err)
 {
-    struct buf path = {0}, text = {0};
+    struct buf text = {0};
     json_t *root = NULL;
-    bool found,
-        ok = buf_printf(&path, "%s/%s", dir, record_name) || error_oom(err, "a path", strlen(dir));
-    ok = ok && place_read(path.data, MAX_RECORD, &text, &found, err);
-    if (ok) {
+    bool found;
+    if (place_read(path, MAX_RECORD, &text, &found, err)) {
         root = json_loadb(buf_str(&text), text.len, 0, NULL);
         if (!json_is_object(root)) {
             json_decref(root);
@@ -33,18 +30,26 @@ static json_t *read_record(const char *dir, struct error *err)
         if (!root)
             error_oom(err, "the record of the cache", 4096);
     }
-    buf_release(&path);
     buf_release(&text);
     return root;
+}
+
+bool record_write(const char *path, const json_t *root, struct error *err)
+{
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    const bool ok = text ? place_replace(path, text, strlen(text), err)
+                         : error_oom(err, "the record of the cache", 4096);
+    free(text);
+    return ok;
 }
 
 bool cache_open(struct cache *c, const struct hub_options *o, struct buf *dir, struct error *err)
 {
     *c = (struct cache){.o = o, .dir = *dir};
     *dir = (struct buf){0};
-    if (c->dir.failed)
+    if (c->dir.failed || !cache_path(c, record_name, &c->record))
         return error_oom(err, "a path", c->dir.len);
-    c->root = read_record(buf_str(&c->dir), err);
+    c->root = record_read(c->record.data, err);
     return c->root != NULL;
 }
 
@@ -54,6 +59,7 @@ void cache_release(struct cache *c)
         return;
     json_decref(c->root);
     buf_release(&c->dir);
+    buf_release(&c->record);
     *c = (struct cache){0};
 }
 
@@ -113,26 +119,6 @@ const char *cache_choice(const struct cache *c, const char *quant)
     return all ? path : NULL;
 }
 
-static bool write_record(const char *dir, const json_t *root, struct error *err)
-{
-    struct buf path = {0}, temp = {0};
-    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    buf_printf(&path, "%s/%s", dir, record_name);
-    bool ok = (text && !path.failed) || error_oom(err, "the record of the cache", 4096);
-    int fd = ok ? place_create_temp(path.data, &temp, err) : -1;
-    ok = fd >= 0 && fd_write_all(fd, temp.data, text, strlen(text), err);
-    if (ok) {
-        ok = place_commit(fd, temp.data, path.data, err);
-    } else if (fd >= 0) {
-        close(fd);
-        unlink(temp.data);
-    }
-    free(text);
-    buf_release(&path);
-    buf_release(&temp);
-    return ok;
-}
-
 static json_t *section_of(json_t *root, const char *name)
 {
     json_t *s = json_object_get(root, name);
@@ -146,13 +132,11 @@ static bool change(struct cache *c, const char *section, const char *key, json_t
                    struct error *err)
 {
     struct buf lock = {0};
-    const char *dir = buf_str(&c->dir);
-    bool waited,
-        ok = buf_printf(&lock, "%s/%s", dir, lock_name) || error_oom(err, "a path", strlen(dir));
+    bool waited, ok = cache_path(c, lock_name, &lock) || error_oom(err, "a path", c->dir.len);
     ok = ok && place_make_parents(lock.data, err);
     int fd = ok ? hub_lock(c->o, lock.data, &waited, err) : -1;
     buf_release(&lock);
-    json_t *root = fd >= 0 ? read_record(dir, err) : NULL, *at = root;
+    json_t *root = fd >= 0 ? record_read(c->record.data, err) : NULL, *at = root;
     ok = root != NULL;
     if (root && section)
         at = section_of(root, section);
@@ -165,7 +149,7 @@ static bool change(struct cache *c, const char *section, const char *key, json_t
         json_object_del(at, key);
     if (ok && json_object_set_new(root, "version", json_integer(1)) != 0)
         ok = error_oom(err, "the record of the cache", 4096);
-    ok = ok && write_record(dir, root, err);
+    ok = ok && record_write(c->record.data, root, err);
     if (ok) {
         json_decref(c->root);
         c->root = json_incref(root);

@@ -13,7 +13,7 @@
 //  "choices": {QUANT as it was asked for, lower case, "" = none: PATH of the first file}}
 struct cache {
     const struct hub_options *o; // borrowed
-    struct buf dir;
+    struct buf dir, record;      // the latter: its path
     json_t *root; // owned; a damaged or missing file reads as an empty one: its files are hashed
                   // again
 };
@@ -47,6 +47,10 @@ bool cache_forget(struct cache *c, const char *path, struct error *err); // and 
 bool cache_walk(const char *dir, const char *suffix, bool links, struct hub_listing *out,
                 struct error *err);
 
+// A JSON object of a file of this program's own: what is missing or damaged is an empty one. NULL,
+// and *err: somebody else could write it (ERR_FAIL), ERR_MEMORY.
+json_t *record_read(const char *path, struct error *err);
+bool record_write(const char *path, const json_t *root, struct error *err);
 // Hashes a whole file. Errors: ERR_FAIL, ERR_INTERRUPTED.
 bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_HEX],
                 struct error *err);

@@ -105,14 +105,9 @@ bool fetch_check_space(const char *dir, uint64_t n_bytes, const char *what, stru
 // continued with the bytes of another version.
 static bool part_name(const struct fetch *f, const char *final, struct buf *out)
 {
-    struct sha256 h;
-    unsigned char digest[SHA256_BYTES];
     char hex[SHA256_HEX];
     const char *id = *f->sha256 ? f->sha256 : f->etag;
-    sha256_init(&h);
-    sha256_update(&h, id, strlen(id));
-    sha256_final(&h, digest);
-    sha256_hex(digest, hex);
+    sha256_hex_of(id, strlen(id), hex);
     return buf_printf(out, "%s.%.*s.part", final, KEY, hex);
 }
 

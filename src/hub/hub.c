@@ -381,8 +381,6 @@ static bool fetch_one_url(struct job *j, struct fetch *f, struct error *err)
 static bool fetch_url(struct job *j, const char *url, struct buf *path, struct error *err)
 {
     char name[HUB_MAX_PATH / 2], hex[SHA256_HEX];
-    unsigned char digest[SHA256_BYTES];
-    struct sha256 h;
     struct buf dir = {0}, part_url = {0}, part = {0}, shown = {0};
     size_t stem, n_url = strcspn(url, "?#");
     unsigned no = 1, count = 1;
@@ -396,10 +394,7 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
     if (split && (no != 1 || count > HUB_MAX_PARTS))
         return error_set(err, ERR_USAGE, "%s: part %u of %u of a split model, expected part 1",
                          name, no, count);
-    sha256_init(&h);
-    sha256_update(&h, url, strlen(url));
-    sha256_final(&h, digest);
-    sha256_hex(digest, hex);
+    sha256_hex_of(url, strlen(url), hex);
     buf_printf(&dir, "%s/url/%.16s", j->o->cache_dir, hex);
     if (!cache_open(&j->cache, j->o, &dir, err))
         return false;

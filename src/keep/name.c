@@ -163,8 +163,6 @@ static void add_environment(struct buf *b, char **envp)
 bool keep_name(const char *model, char **envp, struct buf *out, struct error *err)
 {
     struct buf b = {0};
-    struct sha256 h;
-    unsigned char digest[SHA256_BYTES];
     char hex[SHA256_HEX];
     char *real = realpath(model, NULL);
     // The name as it was said too: messages and sessions have it.
@@ -173,10 +171,7 @@ bool keep_name(const char *model, char **envp, struct buf *out, struct error *er
     add_file(&b, "/proc/self/exe");
     add_surroundings(&b);
     add_environment(&b, envp);
-    sha256_init(&h);
-    sha256_update(&h, buf_str(&b), b.len);
-    sha256_final(&h, digest);
-    sha256_hex(digest, hex);
+    sha256_hex_of(buf_str(&b), b.len, hex);
     const bool ok = !b.failed && buf_printf(out, "%.*s%s", N_HEX, hex, suffix);
     buf_release(&b);
     return ok || error_oom(err, "a name", strlen(model));

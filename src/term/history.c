@@ -41,20 +41,6 @@ static void unescape(char *s)
     *w = '\0';
 }
 
-// Replaces the file by its newest entries; a failure leaves it as it was.
-static void shorten(const char *path, const char *text, size_t n)
-{
-    struct buf temp = {0};
-    int fd = place_create_temp(path, &temp, NULL);
-    if (fd >= 0 && fd_write_all(fd, path, text, n, NULL)) {
-        place_commit(fd, temp.data, path, NULL);
-    } else if (fd >= 0) {
-        close(fd);
-        unlink(temp.data);
-    }
-    buf_release(&temp);
-}
-
 bool history_load(const char *path, void (*add)(void *user, const char *entry), void *user,
                   struct error *err)
 {
@@ -79,7 +65,7 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
     for (; skip > 0; skip--)
         p = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
     if (cut || n_lines > 2 * HISTORY_MAX)
-        shorten(path, p, text.len - (size_t)(p - text.data));
+        place_replace(path, p, text.len - (size_t)(p - text.data), NULL); // else it stays as it is
     while (p && *p) {
         char *end = strchr(p, '\n');
         if (end)
