@@ -177,10 +177,10 @@ bool array_grow(bool *failed, void *array, size_t n, size_t *cap, size_t size)
     void **data = array;
     size_t more = *cap ? 2 * *cap : 64;
     void *p = realloc(*data, more * size);
-    if (!p) {
+    if (!p && failed)
         *failed = true;
+    if (!p)
         return false;
-    }
     *data = p;
     *cap = more;
     return true;

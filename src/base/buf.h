@@ -40,7 +40,8 @@ bool ids_append(struct ids *v, const int32_t *ids, size_t n);
 void ids_fit(struct ids *v); // gives back the memory of those that it has no more
 
 // Room for one more element, of size bytes, behind the n of an array. array: the address of the
-// pointer to it; *cap: the elements that it has room for. False, with *failed set, without memory.
+// pointer to it; *cap: the elements that it has room for. False without memory; *failed is set then
+// (NULL: who calls says so).
 bool array_grow(bool *failed, void *array, size_t n, size_t *cap, size_t size);
 
 #endif

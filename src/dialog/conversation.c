@@ -140,16 +140,9 @@ void conversation_rewind(struct conversation *c, size_t n)
 // Makes room for one more message at the end of the live ones.
 static bool reserve_message(struct conversation *c, struct error *err)
 {
-    size_t n = c->n_messages + c->n_undone;
-    if (n < c->cap)
-        return true;
-    size_t cap = c->cap ? 2 * c->cap : 16;
-    struct message *p = realloc(c->messages, cap * sizeof *p);
-    if (!p)
-        return error_oom(err, "the list of messages", cap * sizeof *p);
-    c->messages = p;
-    c->cap = cap;
-    return true;
+    const size_t n = c->n_messages + c->n_undone;
+    return array_grow(NULL, &c->messages, n, &c->cap, sizeof *c->messages) ||
+           error_oom(err, "the list of messages", 2 * c->cap * sizeof *c->messages);
 }
 
 bool conversation_check(const struct conversation *c, const char *what, const char *text, size_t n,

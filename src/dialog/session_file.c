@@ -359,8 +359,7 @@ static bool known_of(struct known *k, const struct conversation *c, struct error
 // Behind those that there are.
 static bool add_state(struct known *k, size_t pos, struct error *err)
 {
-    bool failed = false;
-    if (!array_grow(&failed, &k->states, k->n_states, &k->max_states, sizeof *k->states))
+    if (!array_grow(NULL, &k->states, k->n_states, &k->max_states, sizeof *k->states))
         return error_oom(err, "the list of a session's states",
                          (k->n_states + 1) * sizeof *k->states);
     k->states[k->n_states++] = pos;

@@ -115,14 +115,9 @@ bool log_file_read(struct log_file *f, int fd, const char *path, struct error *e
             ok = log_damaged(path, "the head of a record is wrong", err);
             break;
         }
-        if (f->n_records == cap) {
-            cap = cap ? 2 * cap : 64;
-            struct log_record *p = realloc(f->records, cap * sizeof *p);
-            if (!p) {
-                ok = error_oom(err, "the list of a session's records", cap * sizeof *p);
-                break;
-            }
-            f->records = p;
+        if (!array_grow(NULL, &f->records, f->n_records, &cap, sizeof *f->records)) {
+            ok = error_oom(err, "the list of a session's records", 2 * cap * sizeof *f->records);
+            break;
         }
         f->records[f->n_records++] = r;
         at = r.offset + r.length;

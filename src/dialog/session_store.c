@@ -324,14 +324,8 @@ char **session_names(const char *state_dir, size_t *n)
         size_t len = strlen(e->d_name), tail = sizeof suffix - 1;
         if (e->d_name[0] == '.' || len <= tail || strcmp(e->d_name + len - tail, suffix) != 0)
             continue;
-        if (*n == cap) {
-            cap = cap ? 2 * cap : 16;
-            char **p = realloc(names, cap * sizeof *p);
-            if (!p)
-                break;
-            names = p;
-        }
-        if (!(names[*n] = strndup(e->d_name, len - tail)))
+        if (!array_grow(NULL, &names, *n, &cap, sizeof *names) ||
+            !(names[*n] = strndup(e->d_name, len - tail)))
             break;
         if (session_name_check(names[*n], NULL)) // others could not be opened
             ++*n;

@@ -14,14 +14,8 @@ void why_release(struct why *w)
 
 bool why_add(struct why *w, const struct decoded *d)
 {
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 64;
-        struct decoded *p = realloc(w->tokens, cap * sizeof *p);
-        if (!p)
-            return false;
-        w->tokens = p;
-        w->cap = cap;
-    }
+    if (!array_grow(NULL, &w->tokens, w->n, &w->cap, sizeof *w->tokens))
+        return false;
     w->tokens[w->n++] = *d;
     return true;
 }

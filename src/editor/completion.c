@@ -20,16 +20,9 @@ void completions_release(struct completions *c)
 void completions_add(struct completions *c, const char *name, size_t n)
 {
     size_t n_word = strlen(c->word);
-    if (n < n_word || memcmp(name, c->word, n_word) != 0 || !termsafe_all_plain(name, n))
+    if (n < n_word || memcmp(name, c->word, n_word) != 0 || !termsafe_all_plain(name, n) ||
+        !array_grow(NULL, &c->items, c->n, &c->cap, sizeof *c->items))
         return;
-    if (c->n == c->cap) {
-        size_t cap = c->cap ? 2 * c->cap : 16;
-        char **items = realloc(c->items, cap * sizeof *items);
-        if (!items)
-            return;
-        c->items = items;
-        c->cap = cap;
-    }
     char *copy = strndup(name, n);
     if (copy)
         c->items[c->n++] = copy;

@@ -50,14 +50,8 @@ bool edit_set(struct edit *e, const char *text, size_t n)
 
 static bool record(struct edit *e, size_t begin, size_t end, size_t n)
 {
-    if (e->n_undo == e->cap_undo) {
-        size_t cap = e->cap_undo ? 2 * e->cap_undo : 16;
-        struct change *c = realloc(e->undo, cap * sizeof *c);
-        if (!c)
-            return false;
-        e->undo = c;
-        e->cap_undo = cap;
-    }
+    if (!array_grow(NULL, &e->undo, e->n_undo, &e->cap_undo, sizeof *e->undo))
+        return false;
     struct change *c = &e->undo[e->n_undo];
     *c = (struct change){.at = begin, .n_inserted = n, .cursor = e->at};
     if (!buf_append(&c->removed, buf_str(&e->text) + begin, end - begin)) {

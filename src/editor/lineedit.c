@@ -92,14 +92,8 @@ void lineedit_add_history(struct line_editor *e, const char *entry)
 {
     if (e->n_history > 0 && strcmp(e->history[e->n_history - 1].text, entry) == 0)
         return;
-    if (e->n_history + 1 == e->cap_history) {
-        size_t cap = 2 * e->cap_history;
-        struct entry *h = realloc(e->history, cap * sizeof *h);
-        if (!h)
-            return; // it is not offered again, which is all
-        e->history = h;
-        e->cap_history = cap;
-    }
+    if (!array_grow(NULL, &e->history, e->n_history + 1, &e->cap_history, sizeof *e->history))
+        return; // it is not offered again, which is all
     char *copy = strdup(entry);
     if (!copy)
         return;

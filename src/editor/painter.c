@@ -124,14 +124,8 @@ static void add_prompt_cell(const struct painter *p, struct painted *to, const s
 
 static bool add_row(struct painted *to, const struct painted_row *r)
 {
-    if (to->n == to->cap) {
-        size_t cap = to->cap ? 2 * to->cap : 32;
-        struct painted_row *rows = realloc(to->row, cap * sizeof *rows);
-        if (!rows)
-            return false;
-        to->row = rows;
-        to->cap = cap;
-    }
+    if (!array_grow(NULL, &to->row, to->n, &to->cap, sizeof *to->row))
+        return false;
     if (to->n > 0 && r->uncertain) // it is wiped before it is written: the cursor must stand in it
         to->row[to->n - 1].flows = false;
     to->row[to->n++] = *r;

@@ -122,13 +122,8 @@ static bool fill(struct grammar_matcher *m, struct class_table *t, struct place 
                 set_bit(t->inside + n * m->n_words, v->entries[e].id);
                 continue;
             }
-            if (t->n_longer == cap_longer) {
-                cap_longer = cap_longer ? 2 * cap_longer : 64;
-                struct trie_text *more = realloc(t->longer, cap_longer * sizeof *more);
-                if (!more)
-                    return false;
-                t->longer = more;
-            }
+            if (!array_grow(NULL, &t->longer, t->n_longer, &cap_longer, sizeof *t->longer))
+                return false;
             t->longer[t->n_longer++] = (struct trie_text){.id = v->entries[e].id, .tag = n};
         }
         i++;

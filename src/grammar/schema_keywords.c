@@ -152,8 +152,7 @@ bool schema_work(struct schema *s, uint64_t n)
 
 bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t size)
 {
-    bool failed;
-    return array_grow(&failed, array, n, cap, size) || schema_oom(s);
+    return array_grow(NULL, array, n, cap, size) || schema_oom(s);
 }
 
 // ---- keywords ----

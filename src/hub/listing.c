@@ -25,14 +25,8 @@ bool hub_listing_add(struct hub_listing *l, const char *path, uint64_t size, con
     if (l->n == HUB_MAX_FILES)
         return error_set(err, ERR_FAIL, "the repository has more than %d GGUF files",
                          HUB_MAX_FILES);
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 16;
-        struct hub_file *files = realloc(l->files, cap * sizeof *files);
-        if (!files)
-            return error_oom(err, "the list of files", cap * sizeof *files);
-        l->files = files;
-        l->cap = cap;
-    }
+    if (!array_grow(NULL, &l->files, l->n, &l->cap, sizeof *l->files))
+        return error_oom(err, "the list of files", 2 * l->cap * sizeof *l->files);
     struct hub_file *f = &l->files[l->n];
     *f = (struct hub_file){.path = strdup(path), .size = size};
     if (!f->path)

@@ -35,15 +35,8 @@ static bool add(struct list *l, struct buf *name, struct buf *path, uint64_t n_b
                 struct error *err)
 {
     struct stat st = {0};
-    bool ok = !name->failed && !path->failed && name->data && path->data;
-    if (ok && l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 16;
-        struct hub_model *items = realloc(l->items, cap * sizeof *items);
-        ok = items != NULL;
-        l->items = ok ? items : l->items;
-        l->cap = ok ? cap : l->cap;
-    }
-    if (!ok) {
+    if (name->failed || path->failed || !name->data || !path->data ||
+        !array_grow(NULL, &l->items, l->n, &l->cap, sizeof *l->items)) {
         buf_release(name);
         buf_release(path);
         return error_oom(err, "the list of models", (l->n + 1) * sizeof *l->items);

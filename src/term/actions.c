@@ -351,11 +351,10 @@ static void free_stops(struct repl *r)
 static bool add_stop(struct repl *r, const char *text, struct error *err)
 {
     struct str_list *stop = &r->opt->stop;
-    bool failed = false;
     if (stop->n == OPTIONS_MAX_LIST)
         return error_set(err, ERR_FAIL, "no more than %d stop texts; /set stop off forgets them",
                          OPTIONS_MAX_LIST);
-    char *mine = array_grow(&failed, &r->stops, r->n_stops, &r->cap_stops, sizeof *r->stops)
+    char *mine = array_grow(NULL, &r->stops, r->n_stops, &r->cap_stops, sizeof *r->stops)
                      ? strdup(text)
                      : NULL;
     if (!mine)

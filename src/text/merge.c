@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 // Up to here a linear scan for the best pair is faster than a heap.
 #define SCAN_MAX 40
 
@@ -89,14 +91,8 @@ static void sift_down(uint64_t *h, size_t n, size_t i)
 
 static bool heap_push(struct merger *m, uint64_t key)
 {
-    if (m->heap_len == m->heap_cap) {
-        size_t cap = m->heap_cap ? 2 * m->heap_cap : 256;
-        uint64_t *h = realloc(m->heap, cap * sizeof *h);
-        if (!h)
-            return false;
-        m->heap = h;
-        m->heap_cap = cap;
-    }
+    if (!array_grow(NULL, &m->heap, m->heap_len, &m->heap_cap, sizeof *m->heap))
+        return false;
     size_t i = m->heap_len++;
     while (i > 0 && m->heap[(i - 1) / 4] > key) {
         m->heap[i] = m->heap[(i - 1) / 4];

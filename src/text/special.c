@@ -115,14 +115,8 @@ static int32_t longest_at(const struct query *q, size_t pos, size_t limit, size_
 
 static bool push(struct special_matches *m, struct special_match x, struct error *err)
 {
-    if (m->n == m->cap) {
-        size_t cap = m->cap ? 2 * m->cap : 64;
-        struct special_match *p = realloc(m->data, cap * sizeof *p);
-        if (!p)
-            return error_oom(err, "the special tokens of a text", cap * sizeof *p);
-        m->data = p;
-        m->cap = cap;
-    }
+    if (!array_grow(NULL, &m->data, m->n, &m->cap, sizeof *m->data))
+        return error_oom(err, "the special tokens of a text", 2 * m->cap * sizeof *m->data);
     m->data[m->n++] = x;
     return true;
 }
