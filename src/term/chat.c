@@ -148,8 +148,8 @@ static bool find_session(struct chat *c, struct error *err)
     const struct options *o = c->p->opt;
     struct buf path = {0};
     struct session_info info = {0};
-    if (o->session)
-        c->session_name = strdup(o->session);
+    if (o->session && !(c->session_name = strdup(o->session)))
+        return error_oom(err, "a session's name", strlen(o->session));
     if (o->resume && !place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     if (o->resume && !(c->session_name = session_latest(o->state_dir)))
