@@ -234,7 +234,8 @@ bool generation_shift(struct generation *r, struct ids *ids, struct error *err)
                      n_ctx);
 }
 
-bool generation_push(struct generation *r, const struct decoded *d, struct error *err)
+// The next token. r->done: it was the last.
+static bool push(struct generation *r, const struct decoded *d, struct error *err)
 {
     const struct generate_params *p = r->p;
     struct generated *g = r->g;
@@ -256,11 +257,6 @@ bool generation_push(struct generation *r, const struct decoded *d, struct error
     if (is_end || r->stopped)
         end_as(r, r->stopped ? FINISH_STOP_TEXT : FINISH_STOP);
     return ok;
-}
-
-void generation_interrupt(struct generation *r)
-{
-    end_as(r, FINISH_INTERRUPTED);
 }
 
 bool generation_end(struct generation *r, bool ok, struct error *err)
@@ -362,7 +358,7 @@ bool generation_take(struct generation *r, const struct decoded *d, size_t n_dra
     s->stats.n_drafted += n_drafts;
     s->stats.n_accepted += n - 1;
     while (ok && n_taken < n && !r->done)
-        ok = generation_push(r, &d[n_taken++], err);
+        ok = push(r, &d[n_taken++], err);
     if (n_taken < n)
         seq_trim(s->seq, before + n_taken);
     return ok;
@@ -416,7 +412,7 @@ static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct 
     ok = ok && (n_drafts > 0 || ask(r, n_left, a, &mine)) &&
          engine_wait(s->engine, a->tickets[0], cancel, d, &mine);
     if (!ok && mine.code == ERR_INTERRUPTED) {
-        generation_interrupt(r);
+        end_as(r, FINISH_INTERRUPTED);
         return true;
     }
     if (!ok) {
@@ -429,7 +425,7 @@ static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct 
     // model's file): the token is not kept.
     if (cancel_asked(cancel)) {
         seq_trim(s->seq, seq_len(s->seq) - count_sampled(d, n_drafts));
-        generation_interrupt(r);
+        end_as(r, FINISH_INTERRUPTED);
         return true;
     }
     return generation_take(r, d, n_drafts, evaluates ? clock_now() - begin : 0, err);

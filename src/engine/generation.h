@@ -37,8 +37,6 @@ bool generation_room(struct generation *r, size_t len, size_t *n, struct error *
 // be, evaluated anew at its new positions (exact, unlike rotating the cache in place). Errors:
 // ERR_CONTEXT.
 bool generation_shift(struct generation *r, struct ids *ids, struct error *err);
-// Takes the next token. r->done: it was the last. Errors: those of p's functions, ERR_MEMORY.
-bool generation_push(struct generation *r, const struct decoded *d, struct error *err);
 // How many of the guesses of its session's speculation the next step is to check, which may give
 // n_left tokens: *n_drafts, 0 where there is none. Nothing is asked for that was not waited for.
 // Errors: those of speculation_next.
@@ -48,11 +46,10 @@ bool generation_guess(struct generation *r, size_t n_left, const struct cancel *
 bool generation_made(struct generation *r, size_t *n_drafts, struct error *err);
 // Takes what a step that checked n_drafts has sampled (1 + n_drafts), up to the last token of the
 // answer; those behind it go. seconds: what it took to evaluate a token, guesses included; 0: it
-// evaluated a prompt, or nothing. Errors: as generation_push.
+// evaluated a prompt, or nothing. Errors: those of p's functions,
+// ERR_MEMORY.
 bool generation_take(struct generation *r, const struct decoded *d, size_t n_drafts, double seconds,
                      struct error *err);
-// Nothing more comes, because of the cancel flag.
-void generation_interrupt(struct generation *r);
 // Ends: gives what was still held (an incomplete character, what might have become a stop text).
 // ok: nothing has failed; the result is its, or what fails now.
 bool generation_end(struct generation *r, bool ok, struct error *err);

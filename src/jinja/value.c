@@ -389,7 +389,7 @@ static uint64_t mix(uint64_t h)
     return hash_u64(h, 0);
 }
 
-uint64_t val_hash(struct run *r, struct val v)
+static uint64_t val_hash(struct run *r, struct val v)
 {
     switch ((enum kind)v.kind) {
     case V_STR:

@@ -159,7 +159,6 @@ bool val_equal(struct run *r, struct val a, struct val b);
 bool val_same(struct run *r, struct val a, struct val b);                   // `is`
 int val_compare(struct run *r, struct val a, struct val b, const char *op); // <0 0 >0; 2: unordered
 bool val_contains(struct run *r, struct val item, struct val in);
-uint64_t val_hash(struct run *r, struct val v);
 size_t val_length(struct run *r, struct val v);   // fails for what has no len()
 const char *val_type(struct val v);               // Python's type name
 uint32_t val_origin(struct run *r, struct val v); // merged over everything inside

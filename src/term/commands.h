@@ -82,7 +82,5 @@ static inline bool repl_is_in(const struct repl *r, const char *session)
 }
 // The last turn once more on the screen, for a session just opened.
 void repl_show_tail(struct repl *r);
-// Adds a message and answers it.
-bool repl_send(struct repl *r, const char *text, size_t n, struct error *err);
 
 #endif

@@ -207,7 +207,7 @@ static void put_aside(struct repl *r)
     buf_release(&names);
 }
 
-bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
+static bool send_message(struct repl *r, const char *text, size_t n, struct error *err)
 {
     struct buf whole = {0};
     if (r->attached.n > 0) {
@@ -541,7 +541,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         if (message.data && message.data[0] == '/')
             ok = command_run(r, message.data, &e);
         else
-            ok = repl_send(r, buf_str(&message), message.len, &e);
+            ok = send_message(r, buf_str(&message), message.len, &e);
         break;
     }
     if (r->edit == NULL)
@@ -601,7 +601,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         buf_puts(&r.prefill, o->opt->prefill);
     if (o->first_prompt) {
         struct error e = {0};
-        if (!repl_send(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
+        if (!send_message(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
             ok = !r.fatal;
             view_say(&r.view, "hokku: %s\n", e.text);
             if (r.fatal && err)
