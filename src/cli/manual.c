@@ -181,11 +181,11 @@ static const char man_begin[] =
     "error. PROMPT, the file of\n.B \\-f\nand standard input are joined in this order, a blank "
     "line between them.\n.PP\nWithout\n.B \\-m\nand\n.B \\-hf\nthe model is $HOKKU_MODEL if that "
     "is set, else a small built\\-in one.\n"
-    ".SH OPTIONS\nEvery option may also stand in the configuration file by its long name, one per "
-    "line, or in the environment as HOKKU_NAME, which wins over the file; the command line wins "
-    "over "
-    "both, also over an option that excludes its own. Where an option may be given more than once, "
-    "all that is in one of them counts, and nothing of the others.\n";
+    ".SH OPTIONS\nEvery option but \\-\\-help, \\-\\-version and \\-\\-dry\\-run may also stand in "
+    "the configuration file by its long name, one per line, or in the environment as HOKKU_NAME, "
+    "which wins over the file; the command line wins over both, also over an option that excludes "
+    "its own. Where an option may be given more than once, all that is in one of them counts, and "
+    "nothing of the others.\n";
 
 static const char man_end[] =
     ".SH KEYS\n"

@@ -145,17 +145,32 @@ static const struct option_def *find_bare(const char *name, char *full, size_t n
     return d ? d : option_find(TOOL_NONE, full + 1, strlen(full) - 1);
 }
 
+// The first tool that has an option, which the program alone has not; TOOL_NONE: none has.
+static enum tool tool_alone_with(const char *long_name)
+{
+    for (int t = 1; t < N_TOOLS; t++)
+        if (option_find((enum tool)t, long_name, strlen(long_name)))
+            return (enum tool)t;
+    return TOOL_NONE;
+}
+
 static const struct option_def *find_setting(const char *name, struct error *err)
 {
     char full[80];
     const struct option_def *d = find_bare(name, full, sizeof full);
-    if (!d) {
-        const char *near = option_synonym(full);
-        near = near ? near : nearest(TOOL_NONE, full, MOST_SLIPS);
-        error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
-                  near ? ", did you mean " : "", near ? near + strspn(near, "-") : "");
+    const char *near = d ? NULL : option_synonym(full);
+    enum tool t = d || near ? TOOL_NONE : tool_alone_with(full);
+    if (d)
+        return d;
+    if (t) {
+        error_set(err, ERR_USAGE, "%s is an option of hokku %s, on its command line", full,
+                  tool_name(t));
+        return NULL;
     }
-    return d;
+    near = near ? near : nearest(TOOL_NONE, full, MOST_SLIPS);
+    error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name, near ? ", did you mean " : "",
+              near ? near + strspn(near, "-") : "");
+    return NULL;
 }
 
 bool options_set(struct options *o, const char *name, const char *value, struct error *err)
@@ -289,19 +304,24 @@ static bool read_config(struct options *o, struct error *err)
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);
 }
 
-// HOKKU_TMEP, HOKKU_TEMPERATURE and HOKKU_LISTEN are hardly another program's. option: "--tmep".
+// HOKKU_TMEP, HOKKU_TEMPERATURE, HOKKU_LISTEN and HOKKU_DRY_RUN are hardly another program's.
+// option: "--tmep".
 static void note_slip(struct options *o, const char *variable, const char *option)
 {
+    const struct option_def *d = option_find(TOOL_NONE, option, strlen(option));
     const char *meant = option_synonym(option);
-    enum tool other = TOOL_NONE;
+    enum tool other = d ? TOOL_NONE : tool_alone_with(option);
     if (!meant)
         meant = nearest(TOOL_NONE, option, 1);
-    for (int t = 1; t < N_TOOLS && !other; t++)
-        other = option_find((enum tool)t, option, strlen(option)) ? (enum tool)t : TOOL_NONE;
-    if (!other && !(meant && option_find(TOOL_NONE, meant, strlen(meant))))
+    const struct option_def *m = meant ? option_find(TOOL_NONE, meant, strlen(meant)) : NULL;
+    if (!d && !other && !(m && is_setting(m)))
         return;
     buf_printf(&o->notice, "%s%.*s is not read: ", o->notice.len > 0 ? "; " : "",
                (int)strcspn(variable, "="), variable);
+    if (d) {
+        buf_printf(&o->notice, "%s is for the command line alone", option);
+        return;
+    }
     if (other) {
         buf_printf(&o->notice, "%s is an option of hokku %s, on its command line", option,
                    tool_name(other));
@@ -328,17 +348,17 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
         if (*p != '=' || p[1] == '\0')
             continue;
         const struct option_def *d = option_find(TOOL_NONE, name, len);
-        if (d && !is_setting(d)) // HOKKU_VERSION may say which one is installed
-            continue;
-        if (d)
-            option_forget(o, d);
-        if (d && !option_store(o, d, p + 1, err))
-            return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
         name[len] = '\0';
-        if (d)
-            note_origin(o, d, (struct option_origin){.variable = *envp});
-        else
+        if (d && !is_setting(d) && d->offset != offsetof(struct options, dry_run))
+            continue; // HOKKU_VERSION may say which one is installed
+        if (!d || !is_setting(d)) {
             note_slip(o, *envp, name);
+            continue;
+        }
+        option_forget(o, d);
+        if (!option_store(o, d, p + 1, err))
+            return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
+        note_origin(o, d, (struct option_origin){.variable = *envp});
     }
     return true;
 }

@@ -34,6 +34,19 @@ def test_every_command_of_the_chat_is_in_the_man_page(printed):
         assert f".B {name}" in text
 
 
+def test_the_man_page_says_what_is_no_default(hokku, printed, tmp_path):
+    """What the configuration refuses is what the page leaves out, and of its options nothing else."""
+    text = printed("man").read_text().replace("\\-", "-")
+    said = re.search(r"Every option but (.*?) may", text)[1]
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    refused = []
+    for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", hokku("--help").stdout.decode()):
+        (tmp_path / "config/hokku/config").write_text(name[2:] + "\n")
+        if b"is for the command line alone" in hokku("--lines").stderr and name not in refused:
+            refused.append(name)
+    assert sorted(re.findall(r"--[a-z-]+", said)) == sorted(refused)
+
+
 def test_man_reads_the_page_without_a_warning(printed):
     r = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", printed("man")], capture_output=True, text=True)
     assert r.returncode == 0 and r.stderr == ""

@@ -55,7 +55,19 @@ def test_what_is_no_setting_has_no_place_in_the_configuration(hokku, tmp_path, l
     (tmp_path / "config/hokku/config").unlink()
     plain = hokku("-m", MODEL, "-n", 1, "--temp", 0, "hi")
     r = hokku("-m", MODEL, "-n", 1, "--temp", 0, "hi", env={f"HOKKU_{line.split()[0].upper().replace('-', '_')}": "1"})
-    assert (r.returncode, r.stdout, r.stderr) == (0, plain.stdout, plain.stderr)
+    said = b"hokku: HOKKU_DRY_RUN is not read: --dry-run is for the command line alone\n" if line == "dry-run" else b""
+    assert (r.returncode, r.stdout, r.stderr) == (0, plain.stdout, said + plain.stderr)
+
+
+@pytest.mark.parametrize("line,says", [
+    ("listen 127.0.0.1:1", b"config:1: --listen is an option of hokku serve, on its command line"), ("n_gen = 3", b"config:1: --n-gen is an option of hokku bench,"),
+    ("stop x", b'config:1: unknown setting "stop", did you mean reverse-prompt'), ("tmep 1", b'config:1: unknown setting "tmep", did you mean temp')])
+def test_an_option_of_a_tool_is_not_called_unknown_in_the_configuration(hokku, tmp_path, line, says):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text(line + "\n")
+    for args in (["-m", MODEL, "-n", 1, "hi"], ["bench", "-m", MODEL]):
+        r = hokku(*args)
+        assert r.returncode == 2 and says in r.stderr and r.stderr.count(b"\n") == 1 and r.stdout == b"", r
 
 
 def test_a_token_outside_the_vocabulary_is_wrong_usage(hokku):
