@@ -7,14 +7,13 @@
 
 enum { COLUMN = 30 }; // where what an option is for begins
 
-// Appends text wrapped at 80 columns, the first of which begins at column.
-static void wrap(struct buf *out, size_t column, const char *text)
+void help_wrapped(struct buf *out, size_t column, size_t indent, size_t columns, const char *text)
 {
     for (bool first = true; *text; first = false) {
         size_t len = strcspn(text, " ");
-        if (!first && column + 1 + len > 80) {
-            buf_printf(out, "\n%*s", COLUMN, "");
-            column = COLUMN;
+        if (!first && column + 1 + len > columns) {
+            buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
         } else if (!first) {
             buf_putc(out, ' ');
             column++;
@@ -52,7 +51,7 @@ bool options_help(enum tool t, struct buf *out)
                            d[i].short_name ? d[i].short_name : "", d[i].short_name ? ", " : "",
                            d[i].long_name, d[i].arg ? " " : "", d[i].arg ? d[i].arg : "");
         buf_printf(out, "%-*s ", COLUMN - 1, names);
-        wrap(out, len < COLUMN ? COLUMN : (size_t)len + 1, d[i].help);
+        help_wrapped(out, len < COLUMN ? COLUMN : (size_t)len + 1, COLUMN, 80, d[i].help);
     }
     return !out->failed;
 }

@@ -164,6 +164,8 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
 
 // The help text of a tool (TOOL_NONE: the program's), wrapped for 80 columns.
 bool options_help(enum tool t, struct buf *out);
+// Appends text, which begins in a column, wrapped at words, with later lines indented.
+void help_wrapped(struct buf *out, size_t column, size_t indent, size_t columns, const char *text);
 
 // Sets one option by its long name, as the configuration file and the REPL's /set do.
 bool options_set(struct options *o, const char *name, const char *value, struct error *err);

@@ -642,15 +642,20 @@ static bool made_with_this(const struct repl *r, const char *name, const char *p
     return ok;
 }
 
+bool repl_saved_path(const struct repl *r, const char *session, struct buf *path, struct error *err)
+{
+    return session_path(r->opt->state_dir, session, path, err) &&
+           (access(buf_str(path), F_OK) == 0 ||
+            error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", session));
+}
+
 bool action_load(struct repl *r, char *arg, struct error *err)
 {
     struct session_lock lock;
     struct buf note = {0}, warning = {0}, path = {0};
     if (repl_is_in(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s", arg);
-    bool ok = session_path(r->opt->state_dir, arg, &path, err);
-    if (ok && access(buf_str(&path), F_OK) != 0)
-        ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
+    bool ok = repl_saved_path(r, arg, &path, err);
     ok = ok && made_with_this(r, arg, buf_str(&path), err);
     bool something = conversation_n_turns(r->c) > 0;
     ok = ok && (!something || shelf_put(&r->shelf, r->c, err));

@@ -200,10 +200,13 @@ bool action_rename(struct repl *r, char *arg, struct error *err)
                          arg);
     if (repl_is_in(r, to))
         return error_set(err, ERR_USAGE, "this is session %s: choose another name for %s", to, arg);
-    if (!session_rename(r->opt->state_dir, arg, to, err))
-        return false;
-    view_say(&r->view, "(%s is now %s)\n", arg, to);
-    return true;
+    struct buf path = {0};
+    bool ok =
+        repl_saved_path(r, arg, &path, err) && session_rename(r->opt->state_dir, arg, to, err);
+    if (ok)
+        view_say(&r->view, "(%s is now %s)\n", arg, to);
+    buf_release(&path);
+    return ok;
 }
 
 bool action_delete(struct repl *r, char *arg, struct error *err)
@@ -211,10 +214,12 @@ bool action_delete(struct repl *r, char *arg, struct error *err)
     if (repl_is_in(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s: leave it first, with /clear or /load",
                          arg);
-    if (!session_remove(r->opt->state_dir, arg, err))
-        return false;
-    view_say(&r->view, "(session %s is removed)\n", arg);
-    return true;
+    struct buf path = {0};
+    bool ok = repl_saved_path(r, arg, &path, err) && session_remove(r->opt->state_dir, arg, err);
+    if (ok)
+        view_say(&r->view, "(session %s is removed)\n", arg);
+    buf_release(&path);
+    return ok;
 }
 
 bool action_export(struct repl *r, char *arg, struct error *err)

@@ -1,6 +1,7 @@
 // The table, its dispatch, help and completion. What the commands do is in actions.c.
 #include "term/commands.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,26 +68,44 @@ const struct command *commands_table(size_t *n)
     return table;
 }
 
+static const char *const about_keys[] = {
+    "Several lines: \"\"\" before and after, a \\ at a line's end, Ctrl-J, Alt-Enter, or paste.",
+    "Ctrl-C stops an answer, Ctrl-R searches the history, Ctrl-D leaves.",
+    "A message that begins with /: put a space before it.",
+};
+
 bool action_help(struct repl *r, char *arg, struct error *err)
 {
-    (void)arg, (void)err;
-    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
-    for (size_t i = 0; i < N_COMMANDS; i++) {
+    (void)arg;
+    enum { NAMES = 31 };
+    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 0;
+    struct buf out = {0};
+    width = width ? width : 80;
+    for (size_t i = 0; i < N_COMMANDS && !out.failed; i++) {
         char left[64];
         if (!table[i].help)
             continue;
         snprintf(left, sizeof left, "%s%s%s %s", table[i].name, table[i].alias ? " " : "",
                  table[i].alias ? table[i].alias : "", table[i].args);
-        if (width >= 72 || width == 0)
-            view_say(&r->view, "  %-28s %s\n", left, table[i].help);
-        else // narrow: below each other
-            view_say(&r->view, "%s\n  %s\n", left, table[i].help);
+        buf_clear(&out);
+        if (width >= 72) {
+            buf_printf(&out, "  %-*s", NAMES - 2, left);
+            help_wrapped(&out, NAMES, NAMES, width, table[i].help);
+        } else { // narrow: below each other
+            buf_printf(&out, "%s\n  ", left);
+            help_wrapped(&out, 2, 2, width, table[i].help);
+        }
+        view_say(&r->view, "%s", buf_str(&out));
     }
-    view_say(&r->view, "\nSeveral lines: \"\"\" before and after, a \\ at a line's end, "
-                       "Ctrl-J, Alt-Enter, or paste.\n"
-                       "Ctrl-C stops an answer, Ctrl-R searches the history, Ctrl-D leaves.\n"
-                       "A message that begins with /: put a space before it.\n");
-    return true;
+    buf_clear(&out);
+    buf_putc(&out, '\n');
+    for (size_t i = 0; i < sizeof about_keys / sizeof *about_keys; i++)
+        help_wrapped(&out, 0, 0, width, about_keys[i]);
+    bool ok = !out.failed || error_oom(err, "the list of commands", 4096);
+    if (ok)
+        view_say(&r->view, "%s", buf_str(&out));
+    buf_release(&out);
+    return ok;
 }
 
 static const struct command *find(const char *name)
@@ -99,10 +118,15 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-static const char *nearest(const char *name)
+// Whatever the case of its letters.
+static const char *nearest(const char *typed)
 {
+    char name[64];
     const char *best = NULL;
     unsigned best_distance = 4;
+    snprintf(name, sizeof name, "%s", typed);
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
     for (size_t i = 0; i < N_COMMANDS; i++) {
         unsigned d = edit_distance(name, table[i].name);
         // A beginning of a command is near, however much is missing.

@@ -80,6 +80,9 @@ static inline bool repl_is_in(const struct repl *r, const char *session)
 {
     return r->session->fd >= 0 && strcmp(r->session->name, session) == 0;
 }
+// The file of a saved session.
+bool repl_saved_path(const struct repl *r, const char *session, struct buf *path,
+                     struct error *err);
 // The last turn once more on the screen, for a session just opened.
 void repl_show_tail(struct repl *r);
 

@@ -314,7 +314,8 @@ def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
     assert "(a is now c)" in c.say("/rename a c")
     assert "this is session b" in c.say("/delete b")
     assert "(session c is removed)" in c.say("/delete c")
-    assert "there is no session c" in c.say("/delete c")
+    for command in ("/delete c", "/rename c d", "/load c"):
+        assert "there is no session c; /sessions lists them" in c.say(command)
 
 
 @pytest.mark.parametrize("n", [8, -1], ids=["cut", "finished"])

@@ -197,6 +197,7 @@ def test_unknown_commands_and_settings_name_the_nearest(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 4)
     assert "did you mean /retry" in c.say("/rety")
     assert "did you mean /stats" in c.say("/stat")
+    assert "unknown command /SAVE, did you mean /save" in c.say("/SAVE x") and "did you mean /help" in c.say("/Help")
     assert "did you mean temp" in c.say("/set tmep 1")
     assert "did you mean temp;" in c.say("/set temperature 1") and "did you mean n-predict" in c.say("/set max_tokens 1")
     assert "expected one of error|drop|shift" in c.say("/set overflow dorp")
@@ -212,6 +213,16 @@ def test_every_command_of_the_help_exists_and_says_something_sensible(chat, tiny
     for n in names:
         if n != "/bye":
             assert "unknown" not in c.say(n)
+
+
+@pytest.mark.parametrize("columns", [72, 80, 60, 40])
+def test_the_help_breaks_lines_between_words(chat, tiny, columns):
+    c = chat("-m", tiny, "-n", 4)
+    wide = c.say("/help")
+    c.p.setwinsize(24, columns)
+    said = c.say("/help").replace("\r", "")
+    assert [line for line in said.split("\n") if len(line) > columns and " " in line.strip()] == []
+    assert said.split() == wide.split()
 
 
 def test_settings_change_what_comes_next(chat, stories):
