@@ -1,9 +1,13 @@
 #include "cli/model_file.h"
 
+#include <errno.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "cli/hub_setup.h"
 #include "cli/shipped.h"
+#include "hub/listing.h"
 
 static char *download(const struct options *o, const char *name, const struct cancel *cancel,
                       struct error *err)
@@ -15,6 +19,16 @@ static char *download(const struct options *o, const char *name, const struct ca
     if (!ok)
         buf_release(&path);
     return path.data;
+}
+
+// USER/REPO where no such file is, which people's hands know from elsewhere.
+static bool is_of_the_hub(const char *name)
+{
+    struct hub_spec spec;
+    struct error e = {0};
+    const char *suffix = strrchr(name, '.');
+    return access(name, F_OK) != 0 && errno == ENOENT &&
+           !(suffix && strcasecmp(suffix, ".gguf") == 0) && hub_spec_parse(name, &spec, &e);
 }
 
 // A file, or an address that it is downloaded from. label: before what is wrong with the name.
@@ -30,6 +44,14 @@ static char *named(const struct options *o, const char *label, const char *name,
     if (!*name) { // a script's variable that is not set
         error_set(err, ERR_USAGE, "%sfound an empty name, expected a GGUF file or https URL",
                   label);
+        return NULL;
+    }
+    if (is_of_the_hub(name)) {
+        error_set(
+            err, ERR_MODEL,
+            "%.200s: no such file; on the Hugging Face Hub it is -hf %.200s, or the file that "
+            "hokku pull %.200s prints",
+            name, name, name);
         return NULL;
     }
     char *path = strdup(name);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -479,6 +480,13 @@ static int inherited_socket(void)
     return pid && n && strtol(pid, NULL, 10) == getpid() && strtol(n, NULL, 10) > 0 ? 3 : -1;
 }
 
+// model.gguf: nobody asks that.
+static bool is_models_name(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 5 && strcasecmp(word + n - 5, ".gguf") == 0 && !word[strcspn(word, " \t\n")];
+}
+
 // What stands without an option is the prompt; but where it is one word, or more than one prompt,
 // the first may be a tool that is not where it should be, a slip, or another program's command.
 static bool is_no_command(const struct options *o, struct error *err)
@@ -491,6 +499,11 @@ static bool is_no_command(const struct options *o, struct error *err)
         snprintf(hint, sizeof hint, "hokku -p %.40s makes a prompt of it", word);
     if (other)
         return error_set(err, ERR_USAGE, "hokku has no \"%.40s\": %s (%s)", word, other, hint);
+    if (is_models_name(word))
+        return error_set(err, ERR_USAGE,
+                         "%.200s is a model's name, found where the prompt is: "
+                         "hokku -m %.200s (%s)",
+                         word, word, hint);
     return !tool || error_set(err, ERR_USAGE,
                               strcmp(tool, word) == 0
                                   ? "%.40s is a tool, which stands first: hokku %s (%s)"

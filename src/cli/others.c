@@ -4,13 +4,16 @@
 
 #include "cli/options.h"
 
-#define LAYERS  "all layers are on the device that --device names"
-#define SPLIT   "--devices 0,1 splits a model, evenly where that fits; --device cuda:N takes one GPU"
-#define CHAT    "on a terminal, without a prompt, it is a chat"
-#define ROPE    "positions are as the model's file says"
-#define SAMPLER "that sampler is not there, --samplers takes those that are"
-#define AROUND  "the chat template says what is around a message: --chat-template-file"
-#define SERVE   "hokku serve --listen HOST:PORT answers over HTTP"
+#define LAYERS    "all layers are on the device that --device names"
+#define SPLIT     "--devices 0,1 splits a model, evenly where that fits; --device cuda:N takes one GPU"
+#define CHAT      "on a terminal, without a prompt, it is a chat"
+#define ROPE      "positions are as the model's file says"
+#define SAMPLER   "that sampler is not there, --samplers takes those that are"
+#define AROUND    "the chat template says what is around a message: --chat-template-file"
+#define SCHEMA    "-j @FILE reads a JSON Schema from a file"
+#define HUB_TOKEN "HF_TOKEN has it, or the file that HF_TOKEN_PATH names"
+#define ALIAS     "a model has its file's name"
+#define SERVE     "hokku serve --listen HOST:PORT answers over HTTP"
 
 // ours: the option of hokku, said where the tool has it. why: said elsewhere, or when there is
 // none.
@@ -52,10 +55,22 @@ static const struct {
     {"--sampling-seq", "--samplers", NULL},
     {"--sampler-seq", "--samplers", NULL},
     {"--perf", "--stats", NULL},
+    {"--draft-model", "--model-draft", NULL},
+    {"--keepalive", "--keep", NULL},
+    {"--chat-template-kwargs", "--think", NULL},
+    {"-bf", "--file", NULL},
+    {"--binary-file", "--file", NULL},
     {"-V", "--version", NULL},
     {"--host", "--listen", SERVE},
     {"--port", "--listen", SERVE},
     {"--api-key", "--api-key-file", SERVE},
+    {"-jf", NULL, SCHEMA},
+    {"--json-schema-file", NULL, SCHEMA},
+    {"--hf-token", NULL, HUB_TOKEN},
+    {"-hft", NULL, HUB_TOKEN},
+    {"--insecure", NULL, "certificates are always verified; SSL_CERT_FILE names others to trust"},
+    {"-a", NULL, ALIAS},
+    {"--alias", NULL, ALIAS},
     {"--lora", NULL, "adapters are not supported: merge it into the model's file"},
     {"--mmproj", NULL, "images are not supported"},
     {"--image", NULL, "images are not supported"},

@@ -33,6 +33,8 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["--mirostat", "2"], b"--samplers"), (["--port", "80"], b"hokku serve --listen"), (["-cb"], b"-cb is not needed"),
     (["--numa", "isolate"], b"numactl"), (["--prompt-cache", "x"], b"did you mean --session;"), (["-sm", "none"], b"--device cuda:N"),
     (["-ub", "5"], b"did you mean --batch-size;"), (["-nc"], b"unknown option -nc; hokku --help"), (["--format", "json"], b"did you mean --json-schema;"),
+    (["-jf", "x.json"], b"-j @FILE"), (["--json-schema-file", "x.json"], b"-j @FILE"), (["--hf-token", "x"], b"HF_TOKEN has it"), (["--draft-model", "x"], b"did you mean --model-draft;"),
+    (["--keepalive", "5m"], b"did you mean --keep;"), (["-bf", "x"], b"did you mean --file;"), (["--chat-template-kwargs", "{}"], b"did you mean --think;"),
     (["-q", "inspect", "x.gguf"], b"inspect is a tool, which stands first: hokku inspect"),
     (["run", "llama3"], b'hokku has no "run": '), (["show", "x.gguf"], b"hokku inspect FILE"), (["rm", "x"], b"hokku models rm NAME"),
     (["two", "words"], b'2 prompts given ("two", "words"): expected'), (["now", "three", "words"], b'("now", "three"...)'), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help")])
@@ -50,6 +52,27 @@ def test_a_word_alone_that_is_a_command_elsewhere_is_no_prompt(hokku, word, says
     assert r.returncode == 2 and says in r.stderr and f"hokku -p {word} makes a prompt of it".encode() in r.stderr and r.stderr.count(b"\n") == 1 and not r.stdout, r
     r = hokku("-q", "inspect")
     assert r.returncode == 2 and b"inspect is a tool, which stands first" in r.stderr
+
+
+@pytest.mark.parametrize("args,hint", [
+    (["model.gguf"], b"hokku -p model.gguf makes a prompt of it"), (["sub/Model.GGUF"], b"-p sub/Model.GGUF"), (["-n", 1, "https://example.org/a.gguf"], b"makes a prompt of it"),
+    (["model.gguf", "Hi"], b"a prompt of several words needs quotes")])
+def test_a_models_file_without_m_is_no_prompt(hokku, args, hint):
+    r = hokku(*args)
+    name = str(next(a for a in args if "guf" in str(a).lower())).encode()
+    assert r.returncode == 2 and name + b" is a model's name, found where the prompt is: hokku -m " + name in r.stderr and hint in r.stderr, r
+    assert r.stderr.count(b"\n") == 1 and not r.stdout
+    assert hokku("-n", 1, "-p", name.decode()).returncode == hokku("-n", 1, "what is model.gguf").returncode == 0
+
+
+@pytest.mark.parametrize("args", [["-m", "Qwen/Qwen2.5-0.5B-Instruct-GGUF:q4_k_m", "hi"], ["inspect", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"], ["tokenize", "-m", "a/b", "-"]])
+def test_a_name_of_the_hub_that_is_no_file_is_said_to_be_one(hokku, tmp_path, args):
+    name = next(a for a in args if "/" in a).encode()
+    r = hokku(*args)
+    assert r.returncode == 3 and name + b": no such file; on the Hugging Face Hub it is -hf " + name in r.stderr and b"hokku pull " + name in r.stderr and not r.stdout, r
+    for other in ("nothere", "a/b/c", "./a", "a/b.gguf", "/a"):
+        r = hokku("-m", other, "hi")
+        assert r.returncode == 3 and b"cannot open: No such file" in r.stderr, r
 
 
 def test_any_word_can_be_a_prompt(hokku):
