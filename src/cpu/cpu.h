@@ -210,7 +210,7 @@ bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_par
                     const struct cancel *cancel, struct error *err);
 
 // Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
-// SIZE_MAX when it overflows.
+// SIZE_MAX when it overflows, or memory is out.
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
                           struct cpu_engine *e, void *base);
 

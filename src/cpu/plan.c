@@ -2,7 +2,7 @@
 #include "cpu/cpu.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/format.h"
 #include "base/memory.h"
@@ -169,79 +169,54 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     const struct hparams *hp = &m->hp;
     const struct layer_sizes most = model_largest(m);
     struct carver c = {.base = base};
-    struct cpu_engine s = {.head_dim_pad = ((size_t)most.head_dim + 15) / 16 * 16};
+    // An engine is more than a small stack holds.
+    struct cpu_engine *s = e ? e : calloc(1, sizeof *s);
+    if (!s)
+        return SIZE_MAX;
+    s->head_dim_pad = ((size_t)most.head_dim + 15) / 16 * 16;
     const size_t n = n_batch, rows = n > most.n_expert_used ? n : most.n_expert_used;
     const size_t n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
     const size_t per_thread = (size_t)n_threads * 16, per_split = most.n_head * n_splits;
     for (uint32_t i = 0; i < m->n_rope; i++) {
-        s.ropes[i].freq = carve(&c, m->ropes[i].n_dim / 2 + 1, sizeof(float));
-        s.ropes[i].cos_sin = carve(&c, n * m->ropes[i].n_dim, sizeof(float));
+        s->ropes[i].freq = carve(&c, m->ropes[i].n_dim / 2 + 1, sizeof(float));
+        s->ropes[i].cos_sin = carve(&c, n * m->ropes[i].n_dim, sizeof(float));
     }
-    s.part_of = carve(&c, n, sizeof *s.part_of);
-    s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
-    s.branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s.branch);
-    s.beside = carve(&c, feeds_twice(m) ? n * hp->n_embd : 0, sizeof *s.beside);
-    s.told = carve(&c, n * hp->n_layer * hp->n_embd_layer, sizeof *s.told);
-    s.q = carve(&c, n * most.n_q, sizeof *s.q);
-    s.k = carve(&c, n * most.n_kv, sizeof *s.k);
-    s.v = carve(&c, n * most.n_kv, sizeof *s.v);
-    s.up = carve(&c, rows * most.n_ff, sizeof *s.up);
-    s.joined = carve_act(&c, m->predicts_for ? n : 0, 2 * hp->n_embd);
-    s.normed = carve_act(&c, n, hp->n_embd);
-    s.attn_out = carve_act(&c, n, most.n_out);
-    s.latent = carve_latent(&c, m, n);
-    s.delta = carve_delta(&c, m, n);
-    s.ssm = carve_ssm(&c, m, n);
-    s.conv_in = carve(&c, has_conv(m) ? 3 * n * hp->n_embd : 0, sizeof *s.conv_in);
-    s.q_gated = carve(&c, is_gated(m) ? 2 * n * most.n_q : 0, sizeof *s.q_gated);
-    s.gate = carve_act(&c, rows, most.n_ff);
+    s->part_of = carve(&c, n, sizeof *s->part_of);
+    s->x = carve(&c, n * hp->n_embd, sizeof *s->x);
+    s->branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s->branch);
+    s->beside = carve(&c, feeds_twice(m) ? n * hp->n_embd : 0, sizeof *s->beside);
+    s->told = carve(&c, n * hp->n_layer * hp->n_embd_layer, sizeof *s->told);
+    s->q = carve(&c, n * most.n_q, sizeof *s->q);
+    s->k = carve(&c, n * most.n_kv, sizeof *s->k);
+    s->v = carve(&c, n * most.n_kv, sizeof *s->v);
+    s->up = carve(&c, rows * most.n_ff, sizeof *s->up);
+    s->joined = carve_act(&c, m->predicts_for ? n : 0, 2 * hp->n_embd);
+    s->normed = carve_act(&c, n, hp->n_embd);
+    s->attn_out = carve_act(&c, n, most.n_out);
+    s->latent = carve_latent(&c, m, n);
+    s->delta = carve_delta(&c, m, n);
+    s->ssm = carve_ssm(&c, m, n);
+    s->conv_in = carve(&c, has_conv(m) ? 3 * n * hp->n_embd : 0, sizeof *s->conv_in);
+    s->q_gated = carve(&c, is_gated(m) ? 2 * n * most.n_q : 0, sizeof *s->q_gated);
+    s->gate = carve_act(&c, rows, most.n_ff);
     if (most.n_expert > 0) {
-        s.routing = carve_routing(&c, n, &most);
+        s->routing = carve_routing(&c, n, &most);
         const uint32_t n_io = most.n_latent > hp->n_embd ? most.n_latent : hp->n_embd;
-        s.expert_latent.in = carve_act(&c, n, most.n_latent);
-        s.expert_latent.sum = carve_act(&c, n, most.n_latent);
-        s.expert_in = carve_act(&c, rows, n_io);
-        s.expert_out = carve(&c, rows * n_io, sizeof *s.expert_out);
+        s->expert_latent.in = carve_act(&c, n, most.n_latent);
+        s->expert_latent.sum = carve_act(&c, n, most.n_latent);
+        s->expert_in = carve_act(&c, rows, n_io);
+        s->expert_out = carve(&c, rows * n_io, sizeof *s->expert_out);
     }
-    s.hidden = carve_act(&c, n, hp->n_embd);
-    s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
-                         s.head_dim_pad * sizeof *s.attn_parts);
-    s.split_parts = carve(&c, per_split, sizeof *s.split_parts);
-    s.logits = carve(&c, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof *s.logits);
-    if (c.overflow)
-        return SIZE_MAX;
-    if (e) {
-        e->head_dim_pad = s.head_dim_pad;
-        memcpy(e->ropes, s.ropes, sizeof e->ropes);
-        e->part_of = s.part_of;
-        e->x = s.x;
-        e->branch = s.branch;
-        e->beside = s.beside;
-        e->told = s.told;
-        e->q = s.q;
-        e->k = s.k;
-        e->v = s.v;
-        e->up = s.up;
-        e->joined = s.joined;
-        e->normed = s.normed;
-        e->attn_out = s.attn_out;
-        e->latent = s.latent;
-        e->delta = s.delta;
-        e->ssm = s.ssm;
-        e->conv_in = s.conv_in;
-        e->q_gated = s.q_gated;
-        e->gate = s.gate;
-        e->routing = s.routing;
-        e->expert_latent = s.expert_latent;
-        e->expert_in = s.expert_in;
-        e->expert_out = s.expert_out;
-        e->expert_rows = rows;
-        e->hidden = s.hidden;
-        e->attn_parts = s.attn_parts;
-        e->split_parts = s.split_parts;
-        e->logits = s.logits;
-    }
-    return c.used;
+    s->expert_rows = rows;
+    s->hidden = carve_act(&c, n, hp->n_embd);
+    s->attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
+                          s->head_dim_pad * sizeof *s->attn_parts);
+    s->split_parts = carve(&c, per_split, sizeof *s->split_parts);
+    s->logits = carve(&c, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof *s->logits);
+    const size_t used = c.overflow ? SIZE_MAX : c.used;
+    if (!e)
+        free(s);
+    return used;
 }
 
 struct request {

@@ -570,3 +570,11 @@ def test_a_file_that_cannot_be_opened_is_named(hokku, stories, code, args):
     tool = [args[0]] if args[0].isalpha() else []
     r = hokku(*tool, *([] if tool == ["render"] else ["-m", stories]), *args[len(tool):], *([] if tool else ["hi"]))
     assert r.returncode == code and args[-1].lstrip("@").encode() in r.stderr and r.stdout == b"", r
+
+
+@pytest.mark.parametrize("kilobytes", [1024, 512])
+@pytest.mark.parametrize("args", [["-n", 3, "Hi"], ["--lines", "-n", 3], ["-n", 3, "-j", '{"enum": [1, 2]}', "Hi"]])
+def test_a_small_stack_is_enough(hokku, home, kilobytes, args):
+    want = hokku("-s", 1, *args, input="Hi\n").stdout
+    r = subprocess.run(["sh", "-c", f'ulimit -s {kilobytes} && exec "$@"', "-", HOKKU, "-s", "1", *map(str, args)], env=home, input=b"Hi\n", capture_output=True)
+    assert (r.returncode, r.stdout) == (0, want) and want, r
