@@ -236,6 +236,9 @@ const char *option_synonym(const char *name);
 const char *option_not_there(const char *name);
 // What does what a command of other programs does: "hokku models lists them" for "list"; NULL.
 const char *tool_synonym(const char *name);
+// The command of the chat for one of other chats: "/retry" for "/regen", "/system TEXT" for
+// "set system"; NULL.
+const char *chat_synonym(const char *name);
 // Edit distance, where two neighbours that changed places are one edit, for "did you mean".
 unsigned edit_distance(const char *a, const char *b);
 

@@ -140,6 +140,27 @@ static const struct {
     {"help", "hokku --help has the options, hokku TOOL --help a tool's"},
 };
 
+// In the chat; a setting of another chat is "set NAME".
+static const struct {
+    const char *name, *ours;
+} in_chat[] = {
+    {"/regen", "/retry"},
+    {"/regenerate", "/retry"},
+    {"/reset", "/clear"},
+    {"/new", "/clear"},
+    {"/list", "/sessions"},
+    {"/history", "/context"},
+    {"/tokens", "/context"},
+    {"/file", "/read"},
+    {"/open", "/read"},
+    {"/q", "/quit"},
+    {"set parameter", "/set NAME VALUE"},
+    {"set system", "/system TEXT"},
+    {"set format", "/set schema @FILE"},
+    {"set verbose", "/stats"},
+    {"set nothink", "/set think off"},
+};
+
 static size_t find(const char *name)
 {
     size_t i = 0;
@@ -165,6 +186,14 @@ const char *tool_synonym(const char *name)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0)
             return commands[i].ours;
+    return NULL;
+}
+
+const char *chat_synonym(const char *name)
+{
+    for (size_t i = 0; i < sizeof in_chat / sizeof *in_chat; i++)
+        if (strcmp(in_chat[i].name, name) == 0)
+            return in_chat[i].ours;
     return NULL;
 }
 

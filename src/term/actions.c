@@ -382,6 +382,27 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
     return say_setting(r, 0, "stop", "reverse-prompt");
 }
 
+static bool unknown_setting(const char *name, const char *near, struct error *err)
+{
+    char full[80];
+    snprintf(full, sizeof full, "set %s", name);
+    const char *command = chat_synonym(full);
+    snprintf(full, sizeof full, "--%s", name);
+    const char *option = option_synonym(full);
+    option = option ? option : full;
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n && !near && !command; i++)
+        if (option_has_tool(&d[i], TOOL_NONE) && strcmp(d[i].long_name, option) == 0)
+            return error_set(err, ERR_USAGE,
+                             "%s is for the command line, where hokku starts; /set lists what the "
+                             "chat can change",
+                             option);
+    near = command ? command : near;
+    return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", name,
+                     near ? ", did you mean " : "", near ? near : "");
+}
+
 bool action_set(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg)
@@ -402,8 +423,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     const char *near;
     const struct option_def *d = setting(arg, &near);
     if (!d)
-        return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", arg,
-                         near ? ", did you mean " : "", near ? near : "");
+        return unknown_setting(arg, near, err);
     if (!*value && d->kind != OPT_FLAG)
         return say_setting(r, 0, arg, arg);
     struct options before = *r->opt;

@@ -118,7 +118,7 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-// Whatever the case of its letters.
+// Whatever the case of its letters; of a short name few may be wrong.
 static const char *nearest(const char *typed)
 {
     char name[64];
@@ -127,12 +127,16 @@ static const char *nearest(const char *typed)
     snprintf(name, sizeof name, "%s", typed);
     for (char *p = name; *p; p++)
         *p = (char)tolower((unsigned char)*p);
+    if (find(name))
+        return find(name)->name;
+    if (chat_synonym(name))
+        return chat_synonym(name);
     for (size_t i = 0; i < N_COMMANDS; i++) {
         unsigned d = edit_distance(name, table[i].name);
         // A beginning of a command is near, however much is missing.
         if (strlen(name) > 2 && strncmp(name, table[i].name, strlen(name)) == 0)
             d = 1;
-        if (d < best_distance && d < strlen(name)) {
+        if (d < best_distance && 2 * d < strlen(name)) {
             best_distance = d;
             best = table[i].name;
         }

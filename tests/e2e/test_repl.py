@@ -200,6 +200,13 @@ def test_unknown_commands_and_settings_name_the_nearest(chat, stories):
     assert "unknown command /SAVE, did you mean /save" in c.say("/SAVE x") and "did you mean /help" in c.say("/Help")
     assert "did you mean temp" in c.say("/set tmep 1")
     assert "did you mean temp;" in c.say("/set temperature 1") and "did you mean n-predict" in c.say("/set max_tokens 1")
+    for typed, meant in [("/regen", "/retry"), ("/new", "/clear"), ("/open x", "/read"), ("/List", "/sessions"), ("/q", "/quit"), ("/set system Be brief", "/system TEXT"),
+                         ("/set parameter temperature 1", "/set NAME VALUE"), ("/set format json", "/set schema @FILE"), ("/set verbose", "/stats")]:
+        assert f", did you mean {meant};" in c.say(typed), typed
+    for typed in ("/cancel", "/opne", "/stp", "/xyz"):  # that a command of as many letters is no nearer than a word is
+        assert "did you mean" not in c.say(typed), typed
+    for typed, option in [("/set num_ctx 4096", "--ctx-size"), ("/set ctx-size 4096", "--ctx-size"), ("/set device cpu", "--device"), ("/set session x", "--session")]:
+        assert f"{option} is for the command line, where hokku starts; /set lists what the chat can change" in c.say(typed), typed
     assert "expected one of error|drop|shift" in c.say("/set overflow dorp")
     assert "takes no argument" in c.say("/stats now")
     assert "needs an argument" in c.say("/load")
