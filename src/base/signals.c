@@ -52,7 +52,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
 
 struct cancel *signals_begin(void)
 {
-    static const int handled[] = {SIGINT, SIGTERM};
+    static const int handled[] = {SIGINT, SIGTERM, SIGHUP};
     // no SA_RESTART: reads must return
     struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO}, before;
     for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)

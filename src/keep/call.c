@@ -58,7 +58,7 @@ static bool is_limited(int what)
 // What a process has of its own and cannot hand over. NULL: nothing that matters.
 static const char *not_to_be_given(const struct program *p, char **argv, char **envp)
 {
-    static const int heard[] = {SIGINT, SIGTERM, SIGTSTP, SIGPIPE};
+    static const int heard[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE};
     static const char variable[] = "HOKKU_";
     sigset_t mask;
     if (program_is_chat(p) && !(p->stdout_tty && p->stderr_tty))
@@ -232,7 +232,7 @@ static int take_signals(const int *handed, size_t n)
 static void take_all_signals(struct attended *a)
 {
     static const int handed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}, stops[] = {SIGTSTP};
-    a->signals = take_signals(handed, a->chat ? sizeof handed / sizeof *handed : 2);
+    a->signals = take_signals(handed, a->chat ? sizeof handed / sizeof *handed : 3);
     a->stops = take_signals(stops, 1);
 }
 

@@ -50,7 +50,9 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
                                   .seed = o->sampler.seed};
     ok = sink_end(&s, &r, ok, line_mode, err);
     sink_release(&s);
-    if (ok && finish == FINISH_INTERRUPTED)
+    // Where a signal came, a stream that failed is no more than what came with it: a terminal that
+    // was closed.
+    if ((ok && finish == FINISH_INTERRUPTED) || (!ok && cancel_asked(b->cancel)))
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
     else if (ok)
         b->not_obeyed = !shape_obeyed(b->shape, finish, err);

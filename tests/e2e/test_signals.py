@@ -1,7 +1,9 @@
-"""The first Ctrl-C or SIGTERM is heard in every state of the program, the second one kills; who waits sees which signal it was."""
+"""The first Ctrl-C, SIGTERM or SIGHUP is heard in every state of the program, the second one kills; who waits sees which signal it was."""
 import contextlib
+import json
 import os
 import pathlib
+import pty
 import signal
 import socket
 import subprocess
@@ -19,7 +21,7 @@ import make_gguf
 
 MODEL = ROOT / "builtin/hokku-builtin.gguf"
 PROMPT_S = 10  # far more than a signal takes to be heard, far less than the work it ends
-BOTH = pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+ALL = pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 HEAVY = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -74,14 +76,14 @@ def ends_by(p, sig, seconds=PROMPT_S):
     return time.time() - begin
 
 
-@BOTH
+@ALL
 def test_while_standard_input_is_awaited(home, sig):
     with started(home, "-m", MODEL, stdin=subprocess.PIPE) as p:
         in_state(p, waiting)
         ends_by(p, sig)
 
 
-@BOTH
+@ALL
 def test_while_the_next_line_is_awaited(home, sig):
     with started(home, "-m", MODEL, "--lines", "-n", "1", stdin=subprocess.PIPE) as p:
         p.stdin.write(b"hi\n")
@@ -91,7 +93,7 @@ def test_while_the_next_line_is_awaited(home, sig):
         ends_by(p, sig)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("args", [("-f",), ("-sysf",), ("tokenize",), ("render",)])
 def test_while_a_named_pipe_has_no_writer(home, tmp_path, sig, args):
     fifo = tmp_path / "fifo"
@@ -101,14 +103,14 @@ def test_while_a_named_pipe_has_no_writer(home, tmp_path, sig, args):
         ends_by(p, sig)
 
 
-@BOTH
+@ALL
 def test_while_an_answer_is_written(home, sig):
     with started(home, "-m", MODEL, "--ignore-eos", "--overflow", "shift", "hi", stdin=subprocess.DEVNULL) as p:
         assert p.stdout.read(1)
         ends_by(p, sig)
 
 
-@BOTH
+@ALL
 def test_while_a_template_is_rendered(home, tmp_path, sig):
     (tmp_path / "t.jinja").write_text(HEAVY)
     with started(home, "render", "--chat-template-file", tmp_path / "t.jinja", stdin=subprocess.PIPE) as p:
@@ -118,7 +120,7 @@ def test_while_a_template_is_rendered(home, tmp_path, sig):
         assert ends_by(p, sig) < 1
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("args,word", [(["tokenize"], b"the quick brown fox "), (["tokenize"], b"x"),
                                        (["score"], b"one "), (["perplexity", "-f"], b"two ")])
 def test_while_a_long_text_is_tokenized(home, tmp_path, sig, args, word):
@@ -144,14 +146,14 @@ def silent_server():
             c.close()
 
 
-@BOTH
+@ALL
 def test_while_a_server_is_silent(home, sig):
     with silent_server() as (url, held), started({**home, "HF_ENDPOINT": url}, "pull", "u/r") as p:
         in_state(p, lambda p: held)
         ends_by(p, sig)
 
 
-@BOTH
+@ALL
 def test_while_a_model_is_opened(home, tmp_path, sig):
     """A vocabulary so large that building its tables takes a while: the larger, the longer."""
     for n in (1_000_000, 4_000_000, 16_000_000):
@@ -238,3 +240,42 @@ def test_in_the_chat_sigterm_ends_a_rendering(heavy_chat):
     heavy_chat.expect(pexpect.EOF)
     heavy_chat.wait()
     assert heavy_chat.signalstatus == signal.SIGTERM
+
+
+@pytest.mark.parametrize("where", ["pipe", "terminal", "closed"])
+def test_a_terminal_that_goes_leaves_a_saved_half_answer(home, where):
+    """SIGHUP ends as SIGTERM does: what was said is in the session, also where the answer's stream is the terminal that went."""
+    words = [HOKKU, "-s", "1", "--ignore-eos", "-c", "30000", "--session", "gone", "Hi"]
+    if where == "pipe":
+        p = subprocess.Popen(words, env=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert p.stdout.read(20)
+        p.send_signal(signal.SIGHUP)
+        p.communicate()
+        assert p.returncode == -signal.SIGHUP
+    else:
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execve(HOKKU, words, home)
+        got = b""
+        while len(got) < 400:
+            got += os.read(fd, 4096)
+        if where == "terminal":
+            os.kill(pid, signal.SIGHUP)
+            with contextlib.suppress(OSError):
+                while os.read(fd, 65536):
+                    pass
+        os.close(fd)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGHUP
+    kept = json.loads(subprocess.run([HOKKU, "sessions", "--json"], env=home, capture_output=True).stdout)
+    assert [(s["name"], s["turns"]) for s in kept] == [("gone", 1)] and kept[0]["tokens"] > 15, kept
+    r = subprocess.run([HOKKU, "replay", "gone"], env=home, capture_output=True)
+    assert r.returncode == 0 and b"all agree" in r.stdout, r
+
+
+def test_who_is_told_to_ignore_a_hangup_goes_on(home):
+    words = ["nohup", HOKKU, "-s", "1", "--ignore-eos", "-n", "600", "--json", "Hi"]
+    with subprocess.Popen(words, env=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        in_state(p, lambda p: busy(p, 20))
+        p.send_signal(signal.SIGHUP)
+        out, said = p.communicate()
+        assert p.returncode == 0 and json.loads(out)["generated_tokens"] == 600, said
