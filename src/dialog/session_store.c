@@ -243,15 +243,24 @@ char *session_latest(const char *state_dir)
     return best;
 }
 
+static bool is_file(const char *name)
+{
+    struct stat st;
+    return strchr(name, '/') || (stat(name, &st) == 0 && !S_ISDIR(st.st_mode));
+}
+
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err)
 {
+    struct error none;
     buf_clear(path);
-    if (strchr(name, '/') || access(name, F_OK) == 0)
+    if (session_path(state_dir, name, path, &none) && access(path->data, F_OK) == 0)
+        return true;
+    buf_clear(path);
+    if (is_file(name))
         return buf_puts(path, name) || error_oom(err, "a path", strlen(name));
     return session_path(state_dir, name, path, err) &&
-           (access(path->data, F_OK) == 0 ||
-            error_set(err, ERR_FAIL,
-                      "there is no session %s, and no such file; hokku sessions lists them", name));
+           error_set(err, ERR_FAIL,
+                     "there is no session %s, and no such file; hokku sessions lists them", name);
 }
 
 static bool take_existing(struct session_lock *l, const char *state_dir, const char *name,

@@ -44,8 +44,8 @@ bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, in
                                struct error *err);
 // The session that was saved last; owned by the caller. NULL: there is none, or no memory.
 char *session_latest(const char *state_dir);
-// The file that a person means: with a '/' or where there is one of that name, a file, else a
-// session's name. Errors: ERR_FAIL: there is neither.
+// The file that a person means: a session's name, else a file. With a '/' it is a file: what lies
+// in a folder that others fill is no session of one's own. Errors: ERR_FAIL: there is neither.
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err);
 // Errors: ERR_FAIL: there is none of that name, it is in use; for mv also: the new name is taken.
 bool session_removable(const char *state_dir, const char *name, struct error *err); // now

@@ -310,6 +310,26 @@ def test_what_load_replaced_comes_back(chat, hokku, tiny, sessions):
 # ------------------------------------------------------------------------------------------- hokku sessions
 
 
+def test_what_lies_in_the_folder_is_not_taken_for_a_session_of_that_name(hokku, tiny, sessions, tmp_path):
+    ask(hokku, tiny, "work", "one")
+    ask(hokku, tiny, "other", "another")
+    here = tmp_path / "here"
+    here.mkdir()
+    ways = [["sessions", "export", "work", "-"], ["replay", "work"], ["--base", "work", *SAMPLED, "more"]]
+    want = [hokku(*args, cwd=here) for args in ways]
+    assert [r.returncode for r in want] == [0, 0, 0] and b"one" in want[0].stdout, want
+    for make in (lambda p: p.mkdir(), lambda p: p.write_bytes((sessions / "other.session").read_bytes()), lambda p: p.write_text("no session")):
+        make(here / "work")
+        assert [hokku(*args, cwd=here).stdout for args in ways] == [r.stdout for r in want]
+        (here / "work").rmdir() if (here / "work").is_dir() else (here / "work").unlink()
+    (here / "file").write_bytes((sessions / "other.session").read_bytes())
+    (here / "folder").mkdir()
+    assert b"another" in hokku("sessions", "export", "file", "-", cwd=here).stdout and b"another" in hokku("sessions", "export", "./file", "-", cwd=here).stdout
+    for name in ("folder", "nothing"):
+        r = hokku("--base", name, "hi", cwd=here)
+        assert r.returncode == 1 and f"there is no session {name}, and no such file".encode() in r.stderr, r
+
+
 def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, sessions, tmp_path):
     ask(hokku, tiny, "b", "a Word that is found", "-sys", "Be kind.")
     ask(hokku, tiny, "a", "another")
