@@ -104,10 +104,10 @@ in_turn() {
         if (!(words[1] in n)) n[words[1]] = found++
         if (turn == "" || n[words[1]] % parts == int(turn / 2) % parts) print $2 }'
 }
-# All units; of conformance, where every test is a model, half.
+# All units; of conformance, where every test is a model, a third.
 sanitized_units() {
     local tests
-    mapfile -t tests < <({ in_turn 1 build-asan --suite unit "${fewer[@]}"; in_turn 2 build-asan --suite conformance "${fewer[@]}"; } | sort -u)
+    mapfile -t tests < <({ in_turn 1 build-asan --suite unit "${fewer[@]}"; in_turn 3 build-asan --suite conformance "${fewer[@]}"; } | sort -u)
     [ ${#tests[@]} -gt 0 ] && units asan build-asan --no-rebuild "${fewer[@]}" --timeout-multiplier 2 "${tests[@]}"
 }
 # The tests of kernels, a third of them. What these need, and no more, is built by Meson.
@@ -117,9 +117,9 @@ sanitized_kernels() {
     mapfile -t tests < <(in_turn 3 build-asan-gcc --suite gpu --no-suite slow --no-suite vectors)
     [ ${#tests[@]} -gt 0 ] && units asan-gcc build-asan-gcc --timeout-multiplier 2 "${tests[@]}"
 }
-slow_tests() { # half of them
+slow_tests() { # a third of them
     local tests
-    mapfile -t tests < <(in_turn 2 build --suite slow)
+    mapfile -t tests < <(in_turn 3 build --suite slow)
     [ ${#tests[@]} -gt 0 ] && units slow build --no-rebuild --suite slow "${tests[@]}"
 }
 

@@ -134,8 +134,9 @@ def test_of_long_tests_each_commit_has_a_part(tree):
         slow, = [c for c in calls if "--suite slow" in c and "--list" not in c]
         models_of_it = units.split("--timeout-multiplier 2 ")[1].split("d of one ")[1]
         return "--no-suite slow" in units, models_of_it, slow.split("--suite slow ")[1]
-    first, second = ("of-a of-c", "a of one a of one, otherwise c of one"), ("of-b", "b of one d of one")
-    assert [parts(turn) for turn in (1, 2, 3, 4)] == [(True, *first), (False, *second), (True, *second), (False, *first)]
+    first, second, third = ("of-a", "a of one a of one, otherwise d of one"), ("of-b", "b of one"), ("of-c", "c of one")
+    assert [parts(turn) for turn in range(1, 7)] == [
+        (True, *first), (False, *second), (True, *second), (False, *third), (True, *third), (False, *first)]
 
 
 def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
