@@ -17,8 +17,11 @@ enum {
     SMALL_ROWS = 128,
     SMALL_REACH = 512,
     SMALL_HEAD_DIM = 128,
-    SHARING = 4, // splits with a block of their own, of a multiprocessor
 };
+
+// Splits with a block of their own, of a multiprocessor. (What small heads keep is little, and
+// their splits are short.)
+template <int DH> static constexpr size_t splits_apart = DH > 64 ? 4 : 8;
 
 // Tiles of 16 rows per warp: with two, a tile of keys or values that is read from shared memory
 // serves two products; head dimensions above 128 have no registers for it. With either number a row
@@ -179,7 +182,7 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
     with_head_dim(head_dim, [&](auto tag) {
         constexpr int DH = decltype(tag)::value, MOST_ROWS = 128;
         // what some blocks share, or what each of any number has
-        const size_t some = (size_t)SHARING * n_sm * MOST_ROWS;
+        const size_t some = splits_apart<DH> * n_sm * MOST_ROWS;
         const size_t any = (size_t)(n_batch + MOST_ROWS) * n_head;
         out->partial = kept_floats(1, DH) * (some > any ? some : any) * sizeof(float);
         out->q_f16 = (size_t)n_batch * n_head * DH * sizeof(__half);
