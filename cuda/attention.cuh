@@ -553,11 +553,11 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
     }
 }
 
-template <int DH, int MT, int NP>
+// Adds weighted values: of a tile (NP * 16, LD), or of DH of its columns.
+template <int DH, int LD = tile_ld<DH>(), int MT, int NP>
 static __device__ __forceinline__ void multiply_pv(softmax<DH, MT> &s, const uint32_t p[MT][NP][4],
                                                    const __half *v, uint32_t lane)
 {
-    constexpr int LD = tile_ld<DH>();
     const uint32_t m = lane / 8;
 #pragma unroll
     for (int j = 0; j < NP; j++)

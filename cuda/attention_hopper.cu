@@ -376,13 +376,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 // ---- host
 
-template <int DH> static constexpr bool HAS_KERNEL = DH == 64 || DH == 128 || DH == 256;
-
 bool attention_hopper_takes(const struct queue *q, const struct attention *a)
 {
     return q->hopper && !a->k.scales && !a->v.scales && with_head_dim(a->head_dim, [&](auto dim) {
                constexpr int DH = decltype(dim)::value;
-               if constexpr (HAS_KERNEL<DH>)
+               if constexpr (common_head_dim<DH>)
                    return room<DH>::BYTES <= q->smem_max;
                else
                    return false;
@@ -397,7 +395,7 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
     struct launch l = prompt_launch(q, THREADS);
     return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
-        if constexpr (HAS_KERNEL<DH>) {
+        if constexpr (common_head_dim<DH>) {
             l.smem = room<DH>::BYTES;
             l.grid = dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
             return launch_kernel(err, l, attention_hopper_kernel<DH, decltype(kind)::plain>, *a, n);

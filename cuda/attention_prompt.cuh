@@ -307,6 +307,9 @@ static __device__ __forceinline__ void finish_rows(const struct attention &a,
 
 // ---- host
 
+// What attention_few.cu and attention_hopper.cu have kernels for.
+template <int DH> static constexpr bool common_head_dim = DH == 64 || DH == 128 || DH == 256;
+
 // Of one of the kernels; the grid and shared memory are set by its launcher.
 static inline struct launch prompt_launch(const struct queue *q, uint32_t threads)
 {
