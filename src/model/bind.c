@@ -151,6 +151,9 @@ static bool set_vector(struct binder *b, const char *name, const struct gguf_ten
         return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32, F16 or BF16",
                          name, qi->name ? qi->name : "unknown");
     }
+    if (n > UINT32_MAX)
+        return error_set(b->err, ERR_MODEL, "tensor %s has %llu numbers, expected at most %u", name,
+                         (unsigned long long)n, UINT32_MAX);
     const void *data = (const char *)t->data + quant_row_bytes(t->type, first);
     w->type = QUANT_F32;
     w->rows = 1;
@@ -247,13 +250,17 @@ static bool has_tensor(const struct binder *b, uint32_t i, const char *name)
     return gguf_find_tensor(b->m->gguf, layer_tensor_name(full, i, name));
 }
 
-// Weights are fused when the first of them has no tensor of its own, and that of all is there or
-// the family's. (ffn_up is also the name of what is not fused.)
+// Weights are fused when the first of them has no tensor of its own, and that of all is there, for
+// all of which the layer has a place, or the family's. (ffn_up is also the name of what is not
+// fused.)
 static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i,
                      const struct layer *l, int w, const char *fused)
 {
-    return !has_tensor(b, i, layer_weight_fused(&b->m->hp, l, w).first) &&
-           (a->fused || (w != FFN_GATE && w != FFN_UP && has_tensor(b, i, fused)));
+    const struct hparams *hp = &b->m->hp;
+    const int beside = w < FFN_GATE ? ATTN_K : EXPERT_GATE;
+    return !has_tensor(b, i, layer_weight_fused(hp, l, w).first) &&
+           (a->fused || (w != FFN_GATE && w != FFN_UP && has_tensor(b, i, fused) &&
+                         layer_weight_presence(a, hp, l, beside) != ABSENT));
 }
 
 // Of each expert at.n numbers of the tensor, whose shape has been checked.
@@ -378,8 +385,8 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
         return true;
     if (w == ATTN_K_B || w == ATTN_V_B)
         return bind_of_heads(b, i, l, w, &f);
-    if ((w == DELTA_QKV || w == DELTA_GATE) && a->delta_in_order && !has_tensor(b, i, f.name) &&
-        has_tensor(b, i, "ssm_in"))
+    if ((w == DELTA_QKV || w == DELTA_GATE) && a->delta_in_order && has_tensor(b, i, "ssm_in") &&
+        !has_tensor(b, i, "attn_qkv") && !has_tensor(b, i, "attn_gate"))
         return bind_by_keys(b, i, l, w, &f);
     if (f.fused && is_fused(b, a, i, l, w, f.fused))
         return bind_fused(b, i, l, w, &f, presence);

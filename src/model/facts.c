@@ -449,7 +449,9 @@ static bool read_theta(struct meta *k, const char *name, float *theta)
 static bool pass_over_each(struct meta *k, const char *name, uint32_t n_layer)
 {
     const struct gguf_kv *kv = meta_find(k, name);
-    return !kv || (kv->type == GGUF_ARRAY && kv->v.a.count == n_layer) ||
+    return !kv ||
+           (kv->type == GGUF_ARRAY && kv->v.a.count == n_layer && kv->v.a.type != GGUF_STRING &&
+            kv->v.a.type != GGUF_ARRAY) ||
            error_set(k->err, ERR_MODEL,
                      "metadata key %s is no array of a number for each of %u layers", k->key,
                      n_layer);

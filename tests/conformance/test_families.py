@@ -315,6 +315,11 @@ HOSTILE = [
     ("deepseek", {"expert_shared_count": 1}, "blk.1.ffn_gate_shexp.weight has shape 48 x 48, expected 48 x 24"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
+    ("nemotron_h_moe", {"blk.1.ffn_up_exps.weight": MISSING, "blk.1.ffn_gate_up_exps.weight": [48, 48, 8]},
+     "tensor blk.1.ffn_up_exps.weight (48 x 24 x 8) is missing"),
+    ("deepseek2-lite", {"blk.1.attn_q.weight": MISSING, "blk.1.attn_qkv.weight": [48, 120]},
+     "tensor blk.1.attn_q.weight (48 x 48) is missing"),
+    ("qwen3next-by_keys", {"blk.0.attn_gate.weight": [48, 64]}, "tensor blk.0.attn_qkv.weight (48 x"),
 ]
 
 
@@ -380,6 +385,22 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(family, edits, message, tmp_pa
     r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "x"], capture_output=True,
                        text=True, timeout=60)
     assert (r.returncode, r.stdout) == (3, "") and message in r.stderr, r.stderr
+
+
+def test_more_numbers_than_32_bits_count_are_refused(tmp_path):
+    kvs, tensors = model(**FAMILIES["gpt-oss-joined"][1])
+    many = {"gpt-oss.expert_count": 4096, "gpt-oss.expert_feed_forward_length": 2**20}
+    longer = {6: 4096, 40: 2**20, 80: 2**21}
+    for t in tensors:
+        if "_exps" in t.name or "ffn_gate_inp" in t.name:
+            t.ne, t.data = [longer.get(n, n) for n in t.ne], None
+    head, offsets = make_gguf.header([(k, many.get(k, v)) for k, v in kvs], tensors, 32, 3)
+    with open(tmp_path / "m.gguf", "wb") as f:
+        f.write(head)
+        f.truncate(len(head) + offsets[-1] + tensors[-1].n_bytes)  # a hole
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "x"], capture_output=True,
+                       text=True, timeout=60)
+    assert r.returncode == 3 and "tensor blk.0.ffn_gate_up_exps.bias has 8589934592 numbers, expected at most 4294967295" in r.stderr, r
 
 
 def numbers(tmp_path, family, edits, **options):
