@@ -33,9 +33,10 @@ bool error_prefix(struct error *err, const char *fmt, ...)
 void error_drop_prefix(struct error *err, const char *prefix)
 {
     const size_t n = strlen(prefix);
-    char *behind = err->text + n + 2;
-    if (strncmp(err->text, prefix, n) == 0 && strncmp(err->text + n, ": ", 2) == 0)
+    if (strncmp(err->text, prefix, n) == 0 && strncmp(err->text + n, ": ", 2) == 0) {
+        const char *const behind = err->text + n + 2;
         memmove(err->text, behind, strlen(behind) + 1);
+    }
 }
 
 bool error_oom(struct error *err, const char *what, unsigned long long n_bytes)

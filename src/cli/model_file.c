@@ -49,9 +49,9 @@ static char *named(const struct options *o, const char *label, const char *name,
     if (is_of_the_hub(name)) {
         error_set(
             err, ERR_MODEL,
-            "%.200s: no such file; on the Hugging Face Hub it is -hf %.200s, or the file that "
-            "hokku pull %.200s prints",
-            name, name, name);
+            "%.200s: no such file; of the Hugging Face Hub, hokku pull %.200s gets it and prints "
+            "the file",
+            name, name);
         return NULL;
     }
     char *path = strdup(name);

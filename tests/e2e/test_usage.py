@@ -69,7 +69,7 @@ def test_a_models_file_without_m_is_no_prompt(hokku, args, hint):
 def test_a_name_of_the_hub_that_is_no_file_is_said_to_be_one(hokku, tmp_path, args):
     name = next(a for a in args if "/" in a).encode()
     r = hokku(*args)
-    assert r.returncode == 3 and name + b": no such file; on the Hugging Face Hub it is -hf " + name in r.stderr and b"hokku pull " + name in r.stderr and not r.stdout, r
+    assert r.returncode == 3 and name + b": no such file; of the Hugging Face Hub, hokku pull " + name + b" gets it" in r.stderr and not r.stdout, r
     for other in ("nothere", "a/b/c", "./a", "a/b.gguf", "/a"):
         r = hokku("-m", other, "hi")
         assert r.returncode == 3 and b"cannot open: No such file" in r.stderr, r
