@@ -224,10 +224,8 @@ def test_every_command_of_the_help_exists_and_says_something_sensible(chat, tiny
 
 @pytest.mark.parametrize("columns", [72, 80, 60, 40])
 def test_the_help_breaks_lines_between_words(chat, tiny, columns):
-    c = chat("-m", tiny, "-n", 4)
-    wide = c.say("/help")
-    c.p.setwinsize(24, columns)
-    said = c.say("/help").replace("\r", "")
+    wide = chat("-m", tiny, "-n", 4).say("/help")
+    said = chat("-m", tiny, "-n", 4, cols=columns).say("/help").replace("\r", "")
     assert [line for line in said.split("\n") if len(line) > columns and " " in line.strip()] == []
     assert said.split() == wide.split()
 
