@@ -1,8 +1,10 @@
 #include "term/batch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/out.h"
 #include "cli/shipped.h"
@@ -15,6 +17,18 @@ void batch_clear_progress(struct batch *b)
     if (b->progress)
         out_progress_clear();
     b->progress = false;
+}
+
+// Whether standard output is a terminal that was closed. The signal that comes with that may be on
+// its way still, where the call is another process (keep.md): it is waited for, a second at most.
+static bool hung_up(const struct batch *b)
+{
+    const struct timespec moment = {.tv_nsec = 10000000};
+    if (out_is_terminal(OUT_STDOUT) || errno != EIO)
+        return false;
+    for (int i = 0; i < 100 && !cancel_asked(b->cancel); i++)
+        nanosleep(&moment, NULL);
+    return true;
 }
 
 // The prompt is released as soon as it is part of the conversation.
@@ -52,7 +66,7 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     sink_release(&s);
     // Where a signal came, a stream that failed is no more than what came with it: a terminal that
     // was closed.
-    if ((ok && finish == FINISH_INTERRUPTED) || (!ok && cancel_asked(b->cancel)))
+    if ((ok && finish == FINISH_INTERRUPTED) || (!ok && (hung_up(b) || cancel_asked(b->cancel))))
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
     else if (ok)
         b->not_obeyed = !shape_obeyed(b->shape, finish, err);
