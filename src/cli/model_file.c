@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "cli/hub_setup.h"
@@ -26,9 +25,8 @@ static bool is_of_the_hub(const char *name)
 {
     struct hub_spec spec;
     struct error e = {0};
-    const char *suffix = strrchr(name, '.');
-    return access(name, F_OK) != 0 && errno == ENOENT &&
-           !(suffix && strcasecmp(suffix, ".gguf") == 0) && hub_spec_parse(name, &spec, &e);
+    return access(name, F_OK) != 0 && errno == ENOENT && !hub_is_gguf(name) &&
+           hub_spec_parse(name, &spec, &e);
 }
 
 // A file, or an address that it is downloaded from. label: before what is wrong with the name.

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/place.h"
 #include "base/utf8.h"
 #include "engine/settings.h"
+#include "hub/listing.h"
 
 enum {
     MAX_CONFIG_BYTES = 1 << 20,
@@ -483,8 +483,7 @@ static int inherited_socket(void)
 // model.gguf: nobody asks that.
 static bool is_models_name(const char *word)
 {
-    const size_t n = strlen(word);
-    return n > 5 && strcasecmp(word + n - 5, ".gguf") == 0 && !word[strcspn(word, " \t\n")];
+    return hub_is_gguf(word) && !word[strcspn(word, " \t\n")];
 }
 
 // What stands without an option is the prompt; but where it is one word, or more than one prompt,

@@ -45,7 +45,7 @@ const struct hub_file *hub_listing_find(const struct hub_listing *l, const char 
     return NULL;
 }
 
-static bool ends_in_gguf(const char *path)
+bool hub_is_gguf(const char *path)
 {
     size_t n = strlen(path);
     return n > 5 && strcasecmp(path + n - 5, ".gguf") == 0;
@@ -70,7 +70,7 @@ static bool escapes(const char *path)
 
 bool hub_path_ok(const char *path)
 {
-    if (strlen(path) >= HUB_MAX_PATH || !ends_in_gguf(path) || escapes(path) || *path == '.' ||
+    if (strlen(path) >= HUB_MAX_PATH || !hub_is_gguf(path) || escapes(path) || *path == '.' ||
         strstr(path, "/."))
         return false;
     for (const char *p = path; *p; p++)
@@ -105,7 +105,7 @@ static bool add_entry(struct hub_listing *l, const json_t *entry, struct error *
                          "the server's list of files has an entry without path or type");
     const char *name = json_string_value(path);
     // jansson refuses \u0000, so the length is that of the C string.
-    if (strcmp(json_string_value(type), "file") != 0 || !ends_in_gguf(name))
+    if (strcmp(json_string_value(type), "file") != 0 || !hub_is_gguf(name))
         return true;
     char shown[FORMAT_TEXT];
     format_text(shown, sizeof shown, name, strlen(name));

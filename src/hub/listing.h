@@ -26,6 +26,8 @@ struct hub_listing {
     size_t n, cap;
 };
 
+bool hub_is_gguf(const char *path); // its name ends in .gguf, in whatever case
+
 void hub_listing_release(struct hub_listing *l);
 bool hub_listing_add(struct hub_listing *l, const char *path, uint64_t size, const char *sha256,
                      struct error *err);
