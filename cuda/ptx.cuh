@@ -106,10 +106,6 @@ PTX_FN void ldmatrix_x4_trans(uint32_t r[4], const void *smem_row)
 {
     emu_ldmatrix(r, smem_row, 4, true);
 }
-PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
-{
-    emu_ldmatrix(r, smem_row, 2, true);
-}
 PTX_FN uint32_t transposed(uint32_t x)
 {
     const uint32_t lane = threadIdx.x % 32, from = lane % 4 * 8 + lane / 8,
@@ -364,13 +360,6 @@ PTX_FN void ldmatrix_x4_trans(uint32_t r[4], const void *smem_row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem_address(smem_row))
-                 : "memory");
-}
-PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
                  : "r"(smem_address(smem_row))
                  : "memory");
 }
