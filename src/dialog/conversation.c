@@ -142,7 +142,7 @@ static bool reserve_message(struct conversation *c, struct error *err)
 {
     const size_t n = c->n_messages + c->n_undone;
     return array_grow(NULL, &c->messages, n, &c->cap, sizeof *c->messages) ||
-           error_oom(err, "the list of messages", 2 * c->cap * sizeof *c->messages);
+           error_oom(err, "the list of messages", (n + 1) * sizeof *c->messages);
 }
 
 bool conversation_check(const struct conversation *c, const char *what, const char *text, size_t n,

@@ -116,7 +116,8 @@ bool log_file_read(struct log_file *f, int fd, const char *path, struct error *e
             break;
         }
         if (!array_grow(NULL, &f->records, f->n_records, &cap, sizeof *f->records)) {
-            ok = error_oom(err, "the list of a session's records", 2 * cap * sizeof *f->records);
+            ok = error_oom(err, "the list of a session's records",
+                           (f->n_records + 1) * sizeof *f->records);
             break;
         }
         f->records[f->n_records++] = r;

@@ -26,7 +26,7 @@ bool hub_listing_add(struct hub_listing *l, const char *path, uint64_t size, con
         return error_set(err, ERR_FAIL, "the repository has more than %d GGUF files",
                          HUB_MAX_FILES);
     if (!array_grow(NULL, &l->files, l->n, &l->cap, sizeof *l->files))
-        return error_oom(err, "the list of files", 2 * l->cap * sizeof *l->files);
+        return error_oom(err, "the list of files", (l->n + 1) * sizeof *l->files);
     struct hub_file *f = &l->files[l->n];
     *f = (struct hub_file){.path = strdup(path), .size = size};
     if (!f->path)

@@ -116,7 +116,7 @@ static int32_t longest_at(const struct query *q, size_t pos, size_t limit, size_
 static bool push(struct special_matches *m, struct special_match x, struct error *err)
 {
     if (!array_grow(NULL, &m->data, m->n, &m->cap, sizeof *m->data))
-        return error_oom(err, "the special tokens of a text", 2 * m->cap * sizeof *m->data);
+        return error_oom(err, "the special tokens of a text", (m->n + 1) * sizeof *m->data);
     m->data[m->n++] = x;
     return true;
 }
