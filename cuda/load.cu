@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "engine_impl.h"
 
-// Small buffers: to pin one for the device takes as long as to fill it.
+// Small buffers: to pin one for the device takes as long as to fill it, so who fills it first does.
 enum {
     N_BUFFER = 12,
     N_READER = 8,
@@ -33,7 +33,7 @@ enum buffer_state { BUFFER_FREE, BUFFER_FILLING, BUFFER_FULL, BUFFER_COPYING };
 struct buffer {
     enum buffer_state state;
     size_t job;
-    uint8_t *host;   // pinned
+    uint8_t *host;   // pinned; NULL: not yet
     uint8_t *device; // staging
     cudaEvent_t copied;
 };
@@ -46,6 +46,7 @@ struct loader {
     struct buffer buffers[N_BUFFER];
     uint8_t *staging; // device memory of all buffers
     uint64_t buffer_bytes;
+    int device_index;
     struct queue q; // with a stream of its own: others launch meanwhile
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -199,6 +200,12 @@ static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, 
     return ok;
 }
 
+static bool pin(const struct loader *l, struct buffer *b, struct error *err)
+{
+    return b->host || (CHECK_CUDA(cudaSetDevice(l->device_index), err) &&
+                       CHECK_CUDA(cudaMallocHost(&b->host, l->buffer_bytes), err));
+}
+
 static void *reader(void *user)
 {
     struct loader *l = (struct loader *)user;
@@ -216,7 +223,7 @@ static void *reader(void *user)
         b->job = l->next_job++;
         pthread_mutex_unlock(&l->lock);
         struct error err = {};
-        bool ok = read_job(l, &l->jobs[b->job], b->host, &err);
+        bool ok = pin(l, b, &err) && read_job(l, &l->jobs[b->job], b->host, &err);
         pthread_mutex_lock(&l->lock);
         b->state = BUFFER_FULL;
         if (!ok && !l->stop) {
@@ -422,6 +429,7 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
     bool ok = false;
     l.gguf = m->gguf;
     l.buffer_bytes = buffer_bytes(m);
+    l.device_index = e->params.device_index;
     l.q = e->q;
     l.q.stream = NULL;
     pthread_mutex_init(&l.lock, NULL);
@@ -437,6 +445,7 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
     list_jobs(e, m, l.buffer_bytes, l.jobs);
     for (size_t i = 0; i < n_files; i++)
         l.fds[i] = open_same_file(m->gguf, i);
+    warms = thread_start(&warmer, 0, warm_up, e) == 0; // takes the longest: before the buffers
     if (!CHECK_CUDA(cudaStreamCreateWithFlags(&l.q.stream, cudaStreamNonBlocking), err) ||
         !CHECK_CUDA(cudaMalloc(&l.staging, N_BUFFER * l.buffer_bytes), err))
         goto done;
@@ -447,10 +456,6 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
                                                  cudaEventDisableTiming | cudaEventBlockingSync),
                         err))
             goto done;
-        if (!CHECK_CUDA(cudaMallocHost(&b->host, l.buffer_bytes), err)) {
-            cudaEventDestroy(b->copied);
-            goto done;
-        }
     }
     for (; n_reader < N_READER; n_reader++)
         if (thread_start(&readers[n_reader], 0, reader, &l) != 0)
@@ -459,7 +464,6 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
         error_set(err, ERR_FAIL, "no thread could be started to read the weights");
         goto done;
     }
-    warms = thread_start(&warmer, 0, warm_up, e) == 0;
     ok = copy_all(e, &l, err);
 
 done:
