@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/beside.h"
 #include "base/thread.h"
 #include "engine_impl.h"
 
@@ -19,8 +20,38 @@ static __global__ void any_kernel(void)
 {
 }
 
+// The driver's start takes some 0.1 s, and as long again a device's context.
+static struct {
+    struct beside work;
+    bool begun;
+    int index;
+} start;
+
+static void start_device(void *)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess && start.index < count)
+        cudaSetDevice(start.index);
+    (void)cudaGetLastError();
+}
+
+extern "C" void cuda_device_begin(int index)
+{
+    if (start.begun)
+        return;
+    start.begun = true;
+    start.index = index;
+    beside_begin(&start.work, start_device, NULL);
+}
+
+extern "C" void cuda_device_end(void)
+{
+    beside_wait(&start.work);
+}
+
 extern "C" int cuda_device_count(char *why, size_t n)
 {
+    cuda_device_end();
     int count = 0, driver = 0, runtime = 0;
     sigset_t before; // the driver may start threads, which are to hear no signals
     thread_block_signals(&before);

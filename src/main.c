@@ -22,7 +22,8 @@
 static const struct engine_backend cpu_backend = {.plan = cpu_engine_plan, .open = cpu_engine_open};
 #ifdef HOKKU_CUDA
 static const struct engine_backend cuda_engine = {
-    cuda_device_count, cuda_device_usable, cuda_engine_plan, cuda_engine_open, cuda_plan_traffic};
+    cuda_device_count, cuda_device_usable, cuda_engine_plan, cuda_engine_open,
+    cuda_plan_traffic, cuda_device_begin,  cuda_device_end};
 static const struct engine_backend *const cuda_backend = &cuda_engine;
 #else
 static const struct engine_backend *const cuda_backend = NULL;
@@ -161,6 +162,8 @@ static int finish(const struct program *p, bool ok, int *death, struct error *er
     if (ok)
         say_surroundings(p->opt);
     ok = ok && run(p, death, err);
+    if (p->cuda && p->cuda->end)
+        p->cuda->end();
     if (mapped_failed() && (ok || err->code != ERR_MODEL))
         ok = mapped_error(false, err);
     options_release(p->opt);

@@ -5,6 +5,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct beside { // must not move while it is under way; zeroed: nothing is
     void (*work)(void *user);
     void *user;
@@ -19,4 +23,7 @@ void beside_begin(struct beside *b, void (*work)(void *user), void *user);
 bool beside_has_ended(struct beside *b);
 void beside_wait(struct beside *b); // until it has
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/format.h"
@@ -13,11 +14,16 @@
 #include "engine/settings.h"
 #include "model/model.h"
 
-bool open_model(const struct program *p, struct opened *m, struct error *err)
+static bool find_model(const struct program *p, struct opened *m, struct error *err)
 {
     if (!m->path) // else it is known already
         m->path = model_file(p->opt, p->cancel, err);
-    if (m->path && p->kept && kept_take_model(p->kept, m))
+    return m->path != NULL;
+}
+
+bool open_model(const struct program *p, struct opened *m, struct error *err)
+{
+    if (find_model(p, m, err) && p->kept && kept_take_model(p->kept, m))
         return true;
     m->model = m->path ? model_load(m->path, err) : NULL;
     if (m->model && p->kept)
@@ -28,6 +34,10 @@ bool open_model(const struct program *p, struct opened *m, struct error *err)
 bool open_model_and_settings(const struct program *p, struct opened *m, struct error *err)
 {
     struct options *o = p->opt;
+    if (!find_model(p, m, err))
+        return false;
+    if (!p->kept && !o->devices && access(m->path, R_OK) == 0)
+        device_begin(o->device, p->cuda); // while the model is read
     if (!open_model(p, m, err))
         return false;
     if (!sampler_recommended(&o->sampler, m->model->gguf, o->sampler_given, err))

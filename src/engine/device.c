@@ -6,21 +6,30 @@
 
 #include "base/decimal.h"
 
+// The index that "auto", "cuda" or "cuda:N" says.
+static bool read_want(const char *want, struct device_choice *out, struct error *err)
+{
+    out->index = 0;
+    if (strcmp(want, "auto") == 0 || strcmp(want, "cuda") == 0)
+        return true;
+    const bool named = strncmp(want, "cuda:", 5) == 0 && decimal_whole(want + 5);
+    const long index = named ? strtol(want + 5, NULL, 10) : -1;
+    if (index < 0 || index > 1023)
+        return error_set(err, ERR_USAGE,
+                         "--device: found \"%.60s\", expected auto, cuda, cuda:N or cpu", want);
+    out->index = (int)index;
+    return true;
+}
+
 bool device_choose(const char *want, const struct engine_backend *cpu,
                    const struct engine_backend *cuda, struct device_choice *out, struct error *err)
 {
     *out = (struct device_choice){.backend = cpu};
     if (strcmp(want, "cpu") == 0)
         return true;
-    bool is_auto = strcmp(want, "auto") == 0;
-    if (!is_auto && strcmp(want, "cuda") != 0) {
-        const bool named = strncmp(want, "cuda:", 5) == 0 && decimal_whole(want + 5);
-        const long index = named ? strtol(want + 5, NULL, 10) : -1;
-        if (index < 0 || index > 1023)
-            return error_set(err, ERR_USAGE,
-                             "--device: found \"%.60s\", expected auto, cuda, cuda:N or cpu", want);
-        out->index = (int)index;
-    }
+    const bool is_auto = strcmp(want, "auto") == 0;
+    if (!read_want(want, out, err))
+        return false;
     if (!cuda)
         return is_auto ||
                error_set(
@@ -46,6 +55,14 @@ bool device_choose(const char *want, const struct engine_backend *cpu,
         return error_set(err, ERR_FAIL, "--device %s: found %d CUDA device%s, numbered from 0",
                          want, n, n == 1 ? "" : "s");
     return error_set(err, ERR_FAIL, "--device %s: %s; --device cpu runs without a GPU", want, why);
+}
+
+void device_begin(const char *want, const struct engine_backend *cuda)
+{
+    struct device_choice d;
+    struct error ignored = {0}; // told by device_choose
+    if (cuda && cuda->begin && strcmp(want, "cpu") != 0 && read_want(want, &d, &ignored))
+        cuda->begin(d.index);
 }
 
 static bool bad_devices(const char *want, struct error *err)

@@ -18,6 +18,11 @@ struct engine_backend {
     // fills out[0..max) and returns how many there are. No device is needed. NULL: not known.
     size_t (*traffic)(const struct model *m, enum kv_type type_k, enum kv_type type_v,
                       uint32_t n_past, struct engine_traffic *out, size_t max);
+    // Starts what takes long and depends on no model, for device `index`, on a thread of its own;
+    // once in a process. The others wait for it, and find it done; what fails they tell. end waits,
+    // too: before the process ends. NULL: there is nothing.
+    void (*begin)(int index);
+    void (*end)(void);
 };
 
 struct device_choice {
@@ -41,6 +46,9 @@ static inline bool device_note_due(const struct device_choice *d, bool chat, boo
 // Errors: ERR_USAGE, ERR_FAIL.
 bool device_choose(const char *want, const struct engine_backend *cpu,
                    const struct engine_backend *cuda, struct device_choice *out, struct error *err);
+
+// Begins, if device_choose of the same will ask for it.
+void device_begin(const char *want, const struct engine_backend *cuda);
 
 // The numbers of a list such as "0,1": a bit for each. Errors: ERR_USAGE.
 bool devices_parse(const char *want, uint32_t *out, struct error *err);

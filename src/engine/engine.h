@@ -87,7 +87,7 @@ struct engine { // read-only for callers
     char device[128];          // "NVIDIA H200" or "CPU (AVX-512 VNNI, 8 threads)"
     char kv_format[64];        // names device family, layout and types
     enum kv_type type_k, type_v;
-    bool exact;     // as it was opened
+    bool exact; // as it was opened
     // A prompt leaves the same bits whatever pieces it comes in. CPU engine: always. CUDA engine:
     // where it is exact or for several sequences; of compute capability 9.0 but for models with
     // recurrent layers or float32 matrices.
@@ -305,6 +305,8 @@ struct engine *cpu_engine_open(const struct model *m, const struct engine_params
 // the device, as opening an engine on it would.
 int cuda_device_count(char *why, size_t n);
 bool cuda_device_usable(int index, char *why, size_t n);
+void cuda_device_begin(int index);
+void cuda_device_end(void);
 bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
                       struct engine_plan *plan, struct error *err);
 struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,

@@ -11,7 +11,9 @@ static const struct engine_backend cpu = {.plan = cpu_engine_plan, .open = cpu_e
 static const struct engine_backend cuda = {.count = cuda_device_count,
                                            .usable = cuda_device_usable,
                                            .plan = cuda_engine_plan,
-                                           .open = cuda_engine_open};
+                                           .open = cuda_engine_open,
+                                           .begin = cuda_device_begin,
+                                           .end = cuda_device_end};
 
 static void a_device_that_cannot_be_used_is_said_and_never_taken(void **state)
 {
@@ -31,6 +33,7 @@ static void a_device_that_cannot_be_used_is_said_and_never_taken(void **state)
         struct error err = {0};
         setenv("HOKKU_EMU_MACHINE", faults[i].machine, 1);
         setenv("HOKKU_EMU_CAPABILITY", faults[i].capability, 1);
+        device_begin("auto", &cuda); // which says nothing, and changes nothing
         assert_true(device_choose("auto", &cpu, &cuda, &d, &err));
         assert_ptr_equal(d.backend, &cpu);
         assert_int_equal(d.no_gpu, faults[i].no_gpu);
