@@ -96,6 +96,19 @@
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"      \
     "[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
+// K-EXAONE. Words with single spaces between them are one; written so that no letter is looked at
+// twice.
+#define EXAONE_MOE                                                                                 \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}\\p{M}*+(?: ?\\p{L}\\p{M}*+)*+|\\p{N}| ?[^" WS      \
+                 "\\p{L}\\p{N}]+[\\r\\n/]?|[" WS "]*[\\r\\n]|[" WS "]+(?![^" WS "])|[" WS "]+"
+// Arcee Trinity. Digits in threes from the right; then Chinese characters with kana, Thai, Lao,
+// Khmer, Burmese and Hangul, each by itself; then as DeepSeek V3.
+#define AFMOE_SCRIPTS                                                                              \
+    "[\\x{4E00}-\\x{9FFF}\\x{3040}-\\x{30FF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}"                \
+    "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}]+|[\\x{E00}-\\x{E7F}]+|[\\x{E80}-\\x{EFF}]+|"          \
+    "[\\x{1780}-\\x{17FF}]+|[\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}]+|"         \
+    "[\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+"
+
 #define MAX_PATTERNS 6
 
 // Patterns apply one after the other: each cuts every piece of the one before into its matches and
@@ -163,6 +176,11 @@ static const struct recipe recipe_deepseek_coder = {
 };
 static const struct recipe recipe_deepseek_v3 = {
     .patterns = {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+", DEEPSEEK_V3},
+};
+
+static const struct recipe recipe_exaone_moe = {.patterns = {EXAONE_MOE}};
+static const struct recipe recipe_afmoe = {
+    .patterns = {"\\p{Nd}+", BEFORE_THREES, "\\p{Nd}{3}", AFMOE_SCRIPTS, DEEPSEEK_V3},
 };
 
 // tokenizer.ggml.pre -> recipe. One row each.
@@ -233,6 +251,8 @@ static const struct row {
     {"bloom", &recipe_bloom},
     {"gpt3-finnish", &recipe_bloom},
     {"viking", &recipe_viking},
+    {"exaone-moe", &recipe_exaone_moe},
+    {"afmoe", &recipe_afmoe},
 };
 
 const char *pretokenizer_row_name(size_t i)

@@ -55,6 +55,9 @@ static void words_are_those_of_the_patterns(void **state)
     check_words("deepseek-v3", "a1234 +b\xE4\xBD\xA0", "a|123|4| +|b|\xE4\xBD\xA0|");
     check_words("youtu", "aB'S 12\xED\x95\x9C\xEF\xBC\x8C\xE6\xBC\xA2\xE3\x84\x85/\n",
                 "a|B'S| |1|2|\xED\x95\x9C|\xEF\xBC\x8C|\xE6\xBC\xA2|\xE3\x84\x85|/\n|");
+    check_words("exaone-moe", "one two  three's 12/\n\nx", "one two| | three|'s| |1|2|/\n|\n|x|");
+    check_words("afmoe", "a1234 12345\xE0\xB8\x81\xE0\xBA\x81 +b",
+                "a|1|234| |12|345|\xE0\xB8\x81|\xE0\xBA\x81| +|b|");
     check_words("falcon", "a.b 1234", "a|.|b| |123|4|");
     check_words("default", "a.b 1234", "a|.|b| |123|4|");
     // U+180E is no white space (PCRE2's \s thinks it is); U+017F is no s of a contraction.
