@@ -195,6 +195,10 @@ static const struct arch archs[] = {
     {"bailingmoe", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
     // DeepSeek with experts of before V2, GigaChat 20B
     {"deepseek", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
+    // K-EXAONE
+    {"exaone-moe", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_HEAD,
+     .period = 4, .window_needed = true, .full_unrotated = true, .experts = HAS_EXPERTS,
+     .expert_gate = EXPERT_SIGMOID},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -304,19 +304,21 @@ static bool set_windows(struct meta *k, const struct arch *a, struct model *m, u
     uint32_t period = a->period;
     const struct gguf_kv *kv = meta_find(k, "attention.sliding_window_pattern");
     const bool each = kv && kv->type == GGUF_ARRAY;
+    const uint64_t n_told = each ? kv->v.a.count : 0; // which may leave out prediction layers
     if (a->windows_told && !kv)
         return error_set(k->err, ERR_MODEL, "metadata key %s is missing", k->key);
-    if (each && (kv->v.a.type != GGUF_BOOL || kv->v.a.count != m->hp.n_layer))
+    if (each &&
+        (kv->v.a.type != GGUF_BOOL || (n_told != m->hp.n_layer && n_told != n_evaluated(&m->hp))))
         return error_set(k->err, ERR_MODEL,
                          "metadata key %s is an array of %llu values of type %s, expected a number "
                          "or a bool for each of %u layers",
-                         k->key, (unsigned long long)kv->v.a.count,
-                         gguf_value_type_name(kv->v.a.type), m->hp.n_layer);
+                         k->key, (unsigned long long)n_told, gguf_value_type_name(kv->v.a.type),
+                         m->hp.n_layer);
     if (kv && !each &&
         !meta_u32(k, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period))
         return false;
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        if (each ? gguf_array_i64(&kv->v.a, i) == 0 : i % period == period - 1)
+        if (each ? i >= n_told || gguf_array_i64(&kv->v.a, i) == 0 : i % period == period - 1)
             continue;
         if (a->window_needed && window == 0)
             return error_set(k->err, ERR_MODEL,

@@ -40,6 +40,7 @@ WRONG = {
     "ernie4_5": (BASE, 200.0),
     "ernie4_5-moe": (USED, one_more),
     "exaone": (BASE, 200.0),
+    "exaone-moe": (WINDOW, half),
     "exaone4": (BASE, 200.0),
     "exaone4-64": (WINDOW, half),
     "exaone4-deep": (WINDOW, half),

@@ -26,6 +26,8 @@ HOSTILE = [
     ("gemma4", {W: 0}, "gemma4.attention.sliding_window is 0, expected 1 to"),
     ("gemma4", {W: MISSING}, "gemma4.attention.sliding_window is missing, expected how many positions layer 0 sees"),
     ("cohere2", {W: MISSING}, "cohere2.attention.sliding_window is missing, expected how many positions layer 0 sees"),
+    ("exaone-moe", {W: MISSING}, "exaone-moe.attention.sliding_window is missing, expected how many positions layer 0 sees"),
+    ("exaone-moe", {P: [True] * 4}, "an array of 4 values of type bool, expected a number or a bool for each of 6 layers"),
     ("gpt-oss", {W: MISSING, P: [False, True, False, False]}, "gpt-oss.attention.sliding_window is missing, expected how many positions layer 1 sees"),
     ("gemma4", {"attention.shared_kv_layers": 6}, "gemma4.attention.shared_kv_layers is 6, expected 0 to 5"),
     ("gemma4", {"attention.shared_kv_layers": 4}, "layer 3 has no keys and values of its own (gemma4.attention.shared_kv_layers is 4), and "

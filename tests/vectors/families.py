@@ -448,3 +448,12 @@ FAMILIES["bailingmoe"] = (Bailing1, dict(arch="bailingmoe", seed=1, head_dim=12,
     "leading_dense_block_count": 0, "expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.4}))
 FAMILIES["deepseek"] = (Bailing1, dict(arch="deepseek", seed=2, kv=6, experts=dict(n=8, used=3, ff=24, shared=48, layers=(1, 2)), meta=EPS | {
     "rope.scaling.type": "none", "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0}))
+# The pattern leaves out the layer that only guesses.
+FAMILIES["exaone-moe"] = (ExaoneMoe, dict(
+    arch="exaone-moe", seed=1, layers=6, predict=1, predict_own=("shared_head_norm",), head_dim=12, qk="head", tied=False,
+    vectors=[("rope_freqs.weight", 6, 1, 4)],
+    experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2, 3, 4, 5)), meta=EPS | {
+        "attention.sliding_window": 17, "attention.sliding_window_pattern": [True, True, True, False, True], "rope.scaling.type": "none",
+        "rope.freq_base": 1e6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_shared_feed_forward_length": 24,
+        "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 1.7}))

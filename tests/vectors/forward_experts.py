@@ -210,6 +210,17 @@ class Glm4Moe(Sigmoids):
         self.layers -= self.get("nextn_predict_layers", 0)
 
 
+class ExaoneMoe(Glm4Moe):
+    """Layers without a window are not rotated (LG AI Research 2026)."""
+    block = Plain.block
+
+    def window(self, l):
+        return self.every(4, l)
+
+    def rotated(self, l):
+        return self.window(l) > 0
+
+
 class Bailing(Sigmoids):
     pass
 
