@@ -199,6 +199,10 @@ static const struct arch archs[] = {
     {"exaone-moe", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_HEAD,
      .period = 4, .window_needed = true, .full_unrotated = true, .experts = HAS_EXPERTS,
      .expert_gate = EXPERT_SIGMOID},
+    // Phi-1.5, Phi-2
+    {"phi2", ROPE_HALVES, NORM_LAYER, ACT_GELU_TANH,
+     .has = SET(ATTN_NORM_BIAS) | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE | SET(FFN_NORM),
+     .parallel = true, .output_bias = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -89,6 +89,7 @@ WRONG = {
     "olmo3": (FACTOR, twice),
     "olmo3-pattern": ("attention.sliding_window_pattern", other),
     "olmoe": (USED, one_more),
+    "phi2": (TURNED, twice),
     "phi3-long": ("rope.scaling.attn_factor", 1.0),
     "phi3-short": ("rope.scaling.original_context_length", 64),
     "phimoe": ("rope.scaling.attn_factor", 1.0),

@@ -457,3 +457,6 @@ FAMILIES["exaone-moe"] = (ExaoneMoe, dict(
         "rope.freq_base": 1e6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_shared_feed_forward_length": 24,
         "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
         "expert_weights_scale": 1.7}))
+FAMILIES["phi2"] = (Phi2, dict(
+    arch="phi2", kv=6, norms=PRE[:1], biases=("norm", *QKV, *OUT, *FFN, "output"), gate=False, tied=False, meta=LAYER_EPS | {
+        "rope.dimension_count": 4}))

@@ -439,6 +439,10 @@ class MiniCpm(Granite):
     scale, divisors = Plain.scale, Phi3.divisors
 
 
+class Phi2(Neox, Layer, Parallel):
+    act = staticmethod(gelu)
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
