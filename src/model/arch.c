@@ -189,7 +189,7 @@ static const struct arch archs[] = {
     // GLM-4 9B, GLM-Edge, CodeGeeX4
     {"chatglm", ROPE_INTERLEAVED, .may_have = QKV_BIAS, .fused = true},
     // MiniCPM 1, 2 and 4
-    {"minicpm", ROPE_INTERLEAVED, .long_factors = true, .scales = true,
+    {"minicpm", ROPE_INTERLEAVED, .long_factors = true, .scales = true, .scales_implied = true,
      .logit_scale = LOGITS_DIVIDED},
     // Ling and Ring of before 2
     {"bailingmoe", ROPE_INTERLEAVED, .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT},
@@ -203,6 +203,9 @@ static const struct arch archs[] = {
     {"phi2", ROPE_HALVES, NORM_LAYER, ACT_GELU_TANH,
      .has = SET(ATTN_NORM_BIAS) | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE | SET(FFN_NORM),
      .parallel = true, .output_bias = true},
+    // MiniCPM 3
+    {"minicpm3", ROPE_HALVES, .has = LATENT, .latent = true, .long_factors = true, .scales = true,
+     .scales_implied = true, .logit_scale = LOGITS_DIVIDED},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -95,12 +95,15 @@ static bool read_latent(struct meta *k, struct model *m, struct head_dims *out)
     struct latent x = {.expands = !meta_find(k, "attention.key_length_mla")};
     uint32_t rotated = 0, key = 0;
     const char *const key_length = x.expands ? "attention.key_length" : "attention.key_length_mla";
+    const uint32_t even = m->layers[0].n_head > 0 ? m->hp.n_embd / m->layers[0].n_head : 0;
+    if (x.expands && even <= 4096) // where the file does not say
+        x.n_value = even;
     if (!meta_u32(k, "attention.q_lora_rank", false, 0, 1u << 16, &x.n_q) ||
         !meta_u32(k, "attention.kv_lora_rank", true, 1, 2048, &x.n_kv) ||
         !meta_u32(k, "rope.dimension_count", true, 2, 2048, &rotated) ||
         !meta_u32(k, key_length, true, rotated + 1, 4096, &key) ||
-        !meta_u32(k, x.expands ? "attention.value_length" : "attention.value_length_mla", true, 1,
-                  4096, &x.n_value) ||
+        !meta_u32(k, x.expands ? "attention.value_length" : "attention.value_length_mla",
+                  x.n_value == 0, 1, 4096, &x.n_value) ||
         (!x.expands && (!check_follows(k, "attention.key_length", x.n_kv + rotated) ||
                         !check_follows(k, "attention.value_length", x.n_kv))))
         return false;
@@ -550,20 +553,34 @@ static float latent_scale(const struct layer *l, const struct rope *r, float yar
     return (float)(longer * longer / sqrt(width));
 }
 
+// Those of the embedding and of what layers add, and of the logits (Hu et al. 2024, "MiniCPM").
+static bool read_outer_scales(struct meta *k, const struct arch *a, struct hparams *hp)
+{
+    float logit_scale = 1;
+    if (a->scales_implied) {
+        hp->embd_scale = 12;
+        hp->residual_scale = 1.4f / sqrtf((float)n_evaluated(hp));
+        logit_scale = (float)hp->n_embd / 256;
+    }
+    if (a->scales && (!meta_f32(k, "embedding_scale", false, 1e6, &hp->embd_scale) ||
+                      !meta_f32(k, "residual_scale", false, 1e6, &hp->residual_scale)))
+        return false;
+    if (a->logit_scale && !meta_f32(k, "logit_scale", !a->scales_implied, 1e6, &logit_scale))
+        return false;
+    hp->logit_scale = a->logit_scale == LOGITS_DIVIDED ? 1 / logit_scale : logit_scale;
+    return true;
+}
+
 static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
-    float attn_scale = 0, attn_softcap = a->attn_softcap, logit_scale = 1, yarn_log = 0;
+    float attn_scale = 0, attn_softcap = a->attn_softcap, yarn_log = 0;
     if (!meta_f32_or_0(k, "rope.scaling.yarn_log_multiplier", false, 100, &yarn_log))
         return false;
     hp->final_softcap = a->final_softcap;
-    if (a->scales && (!meta_f32(k, "embedding_scale", false, 1e6, &hp->embd_scale) ||
-                      !meta_f32(k, "residual_scale", false, 1e6, &hp->residual_scale) ||
-                      !meta_f32(k, "attention.scale", false, 1e6, &attn_scale)))
+    if (!read_outer_scales(k, a, hp) ||
+        (a->scales && !a->latent && !meta_f32(k, "attention.scale", false, 1e6, &attn_scale)))
         return false;
-    if (a->logit_scale && !meta_f32(k, "logit_scale", true, 1e6, &logit_scale))
-        return false;
-    hp->logit_scale = a->logit_scale == LOGITS_DIVIDED ? 1 / logit_scale : logit_scale;
     if ((a->attn_softcaps &&
          !meta_f32_or_0(k, "attn_logit_softcapping", false, 1e6, &attn_softcap)) ||
         (a->final_softcaps &&

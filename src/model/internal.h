@@ -135,6 +135,7 @@ struct arch {
     float attn_scale;            // of the scores; 0: 1 / sqrt(head_dim)
     uint32_t n_layer_embd_scale; // models of so many layers scale scores by sqrt(n_head / n_embd)
     bool scales;                 // reads embedding_scale, residual_scale, attention.scale
+    bool scales_implied;         // files may leave out them and logit_scale: they are MiniCPM's
     enum logit_scale logit_scale;
     bool attn_softcaps,
         final_softcaps;                // reads attn_logit_softcapping, final_logit_softcapping, ...

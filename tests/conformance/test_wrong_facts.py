@@ -77,6 +77,8 @@ WRONG = {
     "mamba2": (RMS, twice),
     "mamba2-wide": (RMS, twice),
     "minicpm": ("residual_scale", twice),
+    "minicpm-implied": (BASE, 200.0),
+    "minicpm3": ("logit_scale", 1.0),
     "minimax-m2": (TURNED, half),
     "mistral3": (FACTOR, twice),
     "mistral4": ("attention.temperature_scale", twice),

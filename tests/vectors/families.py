@@ -460,3 +460,8 @@ FAMILIES["exaone-moe"] = (ExaoneMoe, dict(
 FAMILIES["phi2"] = (Phi2, dict(
     arch="phi2", kv=6, norms=PRE[:1], biases=("norm", *QKV, *OUT, *FFN, "output"), gate=False, tied=False, meta=LAYER_EPS | {
         "rope.dimension_count": 4}))
+# Files of before a converter wrote its scales.
+FAMILIES["minicpm-implied"] = (MiniCpm, dict(arch="minicpm", embd=96, meta=EPS))
+FAMILIES["minicpm3"] = (MiniCpm3, dict(
+    arch="minicpm3", embd=96, kv=6, latent=(20, 30, 10, 6, 16), tied=False, vectors=factors(3, "short", "long"), meta=EPS | {
+        "attention.q_lora_rank": 20, "attention.kv_lora_rank": 30, "attention.key_length": 16, "rope.dimension_count": 6}))

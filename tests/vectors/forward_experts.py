@@ -298,3 +298,12 @@ class Mistral4(DeepSeek):
     def yarn(self, freq, dim, base, f):
         log = math.log(f)
         return Plain.yarn(self, freq, dim, base, f)[0], (1 + 0.1 * log) / (1 + self.get("rope.scaling.yarn_log_multiplier", 0.0) * log)
+
+
+class MiniCpm3(MiniCpm, DeepSeek):
+    neox = True
+
+    def implied(self, key):
+        if key == "attention.value_length":
+            return self.get("embedding_length") // self.get("attention.head_count")
+        return super().implied(key)

@@ -300,8 +300,8 @@ class Phi3(Neox):
         return self.linear(self.act(gate) * up, f"blk.{l}.ffn_down")
 
     def divisors(self, l):
-        short = self.n_ctx <= self.get("rope.scaling.original_context_length")
-        return self.w["rope_factors_short.weight" if short else "rope_factors_long.weight"]
+        short = self.n_ctx <= self.get("rope.scaling.original_context_length", self.get("context_length"))
+        return self.w.get("rope_factors_short.weight" if short else "rope_factors_long.weight", 1.0)
 
 
 class Granite(Plain):
@@ -436,7 +436,15 @@ class ChatGlm(Plain):
 
 
 class MiniCpm(Granite):
+    """Hu et al. 2024. The scales of its first models are in no file of theirs."""
     scale, divisors = Plain.scale, Phi3.divisors
+
+    def implied(self, key):
+        layers, width = (self.meta[f"{self.arch}.{k}"] for k in ("block_count", "embedding_length"))
+        return {"embedding_scale": 12, "residual_scale": 1.4 / math.sqrt(layers), "logit_scale": width / 256}.get(key)
+
+    def get(self, key, default=None):
+        return File.get(self, key, self.implied(key) if default is None else default)
 
 
 class Phi2(Neox, Layer, Parallel):
