@@ -128,7 +128,7 @@ static const struct arch archs[] = {
      .experts = HAS_EXPERTS, .experts_normed = true},
     // Hunyuan dense, and with experts
     {"hunyuan-dense", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
-     .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true},
+     .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .base_grows = true},
     {"hunyuan-moe", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .experts = HAS_EXPERTS,
      .experts_normed = true},
@@ -206,6 +206,9 @@ static const struct arch archs[] = {
     // MiniCPM 3
     {"minicpm3", ROPE_HALVES, .has = LATENT, .latent = true, .long_factors = true, .scales = true,
      .scales_implied = true, .logit_scale = LOGITS_DIVIDED},
+    // HunyuanOCR, Hunyuan-VL (text)
+    {"hunyuan-vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .base_grows = true, .vision = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -450,6 +450,28 @@ static bool read_theta(struct meta *k, const char *name, float *theta)
                                      k->key, (double)*theta));
 }
 
+// A larger base in place of interpolation ("NTK-aware"): theta alpha^(d / (d - 2)), d the width of
+// a head.
+static bool grow_theta(struct meta *k, uint32_t head_dim, float *theta)
+{
+    float alpha = 0;
+    if (!meta_f32_or_0(k, "rope.scaling.alpha", false, 1e6, &alpha))
+        return false;
+    if (alpha == 0)
+        return true;
+    if (head_dim <= 2)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %g, and heads are %u wide, expected more than 2",
+                         k->key, (double)alpha, head_dim);
+    const double d = head_dim, grown = (double)*theta * pow((double)alpha, d / (d - 2));
+    if (!(grown >= 1 && grown <= 1e15))
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %g, which makes rope.freq_base %g, expected 1 to 1e15",
+                         k->key, (double)alpha, grown);
+    *theta = (float)grown;
+    return true;
+}
+
 // A number of each layer that changes nothing here.
 static bool pass_over_each(struct meta *k, const char *name, uint32_t n_layer)
 {
@@ -499,7 +521,8 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m, uin
     static const char n_dim[] = "rope.dimension_count";
     if ((rotated && !read_rope_dim(k, n_dim, head_dim, &r->n_dim)) ||
         (!rotated && head_dim > 0 && !meta_u32(k, n_dim, false, 2, head_dim, &r->n_dim)) ||
-        !read_theta(k, "rope.freq_base", &r->theta))
+        !read_theta(k, "rope.freq_base", &r->theta) ||
+        (a->base_grows && !grow_theta(k, head_dim, &r->theta)))
         return false;
     if (!rotated) {
         r->layout = ROPE_NONE;

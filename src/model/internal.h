@@ -127,6 +127,7 @@ struct arch {
     bool windowed_heads;       // theirs are key_length_swa wide, rope.dimension_count_swa rotated
     enum windowed_rope windowed_rope;
     bool chunked;             // windows are (see struct layer)
+    bool base_grows;          // reads rope.scaling.alpha
     bool rotation_told;       // reads rope.scaling.finetuned: false: no layer is rotated
     bool full_unrotated;      // in models that have windows
     uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are

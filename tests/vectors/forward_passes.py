@@ -424,6 +424,11 @@ class Hunyuan(Neox):
         return self.norm(self.rotate(x, at, l), name)
 
 
+class HunyuanVl(Hunyuan):
+    def base(self, l):
+        return super().base(l) * self.get("rope.scaling.alpha") ** (self.head_dim / (self.head_dim - 2))
+
+
 class Gemma(Neox):
     act = staticmethod(gelu)
 
