@@ -209,6 +209,11 @@ static const struct arch archs[] = {
     // HunyuanOCR, Hunyuan-VL (text)
     {"hunyuan-vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .base_grows = true, .vision = true},
+    // Arcee Trinity
+    {"afmoe", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .may_have = CHOICE, .gate_apart = true,
+     .qk_norm = QK_NORM_HEAD, .period = 4, .window_needed = true, .full_unrotated = true,
+     .embd_sqrt = true, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
+     .shared = SHARED_BY_COUNT},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

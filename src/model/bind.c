@@ -406,6 +406,52 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
 }
 
+// Rows of w from `first` on, n of them, as floats.
+static void dequantize_rows(const struct weight *w, uint64_t first, uint64_t n, float *out)
+{
+    const size_t row = quant_row_bytes(w->type, w->n_cols);
+    quant_dequantize(w->type, (const char *)w->data + first * row, out, n * w->n_cols);
+    for (uint64_t i = 0; w->scale && i < n * w->n_cols; i++)
+        out[i] *= *w->scale;
+}
+
+// attn_q gets the rows of attn_gate, head by head (see struct layer). Where the two are of other
+// types, or have scales, both become floats.
+static bool join_gate(struct binder *b, uint32_t i, struct layer *l)
+{
+    struct weight *q = &l->w[ATTN_Q], gate = {.name = "attn_gate"};
+    char name[TENSOR_NAME_MAX];
+    if (!bind_scaled(b, layer_tensor_name(name, i, gate.name), REQUIRED, q->rows, q->n_cols, &gate))
+        return false;
+    const bool alike = gate.type == q->type && !gate.scale && !q->scale;
+    const uint32_t type = alike ? q->type : QUANT_F32;
+    const size_t head = l->head_dim * quant_row_bytes(type, q->n_cols);
+    struct weight both = {.name = q->name,
+                          .group = q->group,
+                          .type = type,
+                          .rows = 2 * q->rows,
+                          .n_cols = q->n_cols,
+                          .data = q->data,
+                          .n_bytes = 2 * l->n_head * head};
+    char *to = b->m->header_only ? NULL : own(b, name, both.n_bytes);
+    if (!b->m->header_only && !to)
+        return false;
+    if (to)
+        both.data = to;
+    for (uint64_t h = 0; to && h < l->n_head; h++, to += 2 * head) {
+        if (alike) {
+            memcpy(to, (const char *)q->data + h * head, head);
+            memcpy(to + head, (const char *)gate.data + h * head, head);
+        } else {
+            dequantize_rows(q, h * l->head_dim, l->head_dim, (float *)(void *)to);
+            dequantize_rows(&gate, h * l->head_dim, l->head_dim, (float *)(void *)(to + head));
+        }
+    }
+    *q = both;
+    l->gated = true;
+    return true;
+}
+
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
     static const enum layer_weight unused[] = {ATTN_K, ATTN_V, ATTN_K_NORM};
@@ -418,6 +464,8 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
     for (int w = 0; w < N_LAYER_WEIGHTS; w++)
         if (!bind_weight(b, a, i, l, w))
             return false;
+    if (a->gate_apart && l->mixer == MIXER_ATTENTION && !join_gate(b, i, l))
+        return false;
     if (l->kv_back > 0) // files may have what was trained with, but is not used
         for (size_t k = 0; k < sizeof unused / sizeof *unused; k++)
             find(b, layer_tensor_name(name, i, l->w[unused[k]].name));

@@ -99,6 +99,7 @@ struct arch {
     bool state_space_named; // files may have ssm.*, of a state space that no layer has
     bool one_part;          // a layer with a feed-forward network is nothing else
     bool gated;             // attention is (see struct layer)
+    bool gate_apart;        // ... and what silences heads is attn_gate
     bool latent;            // reads attention.kv_lora_rank, .q_lora_rank, .key_length_mla, ...
     bool k_is_v;            // layers that see all may lack attn_v
     bool v_normed;

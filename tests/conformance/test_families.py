@@ -78,6 +78,25 @@ def test_matrices_of_one_input_may_be_one_tensor(family, tmp_path):
     assert numbers(tmp_path, family, {}, joined=join) == numbers(tmp_path, family, {})
 
 
+def test_gates_may_be_of_another_type_than_queries(tmp_path):
+    """Whose rows they lie between, in memory: of floats then, which are the same numbers."""
+    kvs, tensors = model(**FAMILIES["afmoe"][1])
+    (tmp_path / "t").write_text("one two three four")
+
+    def scores():
+        make_gguf.write(tmp_path / "m.gguf", kvs, tensors)
+        r = subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", tmp_path / "t"], capture_output=True,
+                           text=True, check=True)
+        return [p["top"][0] for p in json.loads(r.stdout)["positions"]]
+
+    alike = scores()
+    for t in tensors:
+        if t.name in ("blk.1.attn_gate.weight", "blk.3.attn_q.weight"):
+            t.type, t.data = "F32", np.frombuffer(t.data, np.float16).astype(np.float32).tobytes()
+    for (token, logp), (other, its) in zip(alike, scores()):
+        assert token == other and abs(logp - its) < 1e-3
+
+
 def test_delta_nets_of_early_files_are_put_in_order(tmp_path):
     assert numbers(tmp_path, "qwen3next", {}, joined=join_by_keys) == numbers(tmp_path, "qwen3next", {})
 

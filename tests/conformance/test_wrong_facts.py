@@ -22,6 +22,7 @@ USED, TURNED, FACTOR = "expert_used_count", "rope.dimension_count", "rope.scalin
 # The file's name without its weight type: a key without its architecture's name, and what it becomes. What the file has not is
 # added. Of an array the first element changes.
 WRONG = {
+    "afmoe": ("expert_weights_scale", twice),
     "apertus": ("xielu.beta", twice),
     "arcee": (BASE, 200.0),
     "bailingmoe": ("expert_weights_scale", twice),

@@ -40,10 +40,10 @@ def join_by_keys(tensors, heads=6, keys=2, size=12):
 
 
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
-          fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
+          fused=(), gated=False, tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
           predict=0, predict_own=(), scaled=False, joined=None):
-    """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
+    """-> (kvs, tensors). gated: heads have gates, in a matrix of their own. qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(); lists as kv. dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
     latent: (q, kv, key, rotated, value): widths of latent attention; q 0: none; made by one matrix where kv heads are heads.
@@ -168,6 +168,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
                     rows *= 2 if delta and name == "attn_q" else 1
                     if name == "attn_q" or owns and not (name == "attn_v" and l in no_v):
                         matrix(b + name, rows, embd)
+            if gated:
+                matrix(b + "attn_gate", h * d, embd)
             for name, n in (("q", h), ("k", k)):
                 if qk and (name == "q" or owns):
                     vector(b + f"attn_{name}_norm.weight", {"head": d, "heads": [d, n], "whole": n * d}[qk])
@@ -450,7 +452,7 @@ FAMILIES["deepseek"] = (Bailing1, dict(arch="deepseek", seed=2, kv=6, experts=di
     "rope.scaling.type": "none", "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0}))
 # The pattern leaves out the layer that only guesses.
 FAMILIES["exaone-moe"] = (ExaoneMoe, dict(
-    arch="exaone-moe", seed=1, layers=6, predict=1, predict_own=("shared_head_norm",), head_dim=12, qk="head", tied=False,
+    arch="exaone-moe", seed=128, layers=6, predict=1, predict_own=("shared_head_norm",), head_dim=12, qk="head", tied=False,
     vectors=[("rope_freqs.weight", 6, 1, 4)],
     experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2, 3, 4, 5)), meta=EPS | {
         "attention.sliding_window": 17, "attention.sliding_window_pattern": [True, True, True, False, True], "rope.scaling.type": "none",
@@ -467,3 +469,10 @@ FAMILIES["minicpm3"] = (MiniCpm3, dict(
         "attention.q_lora_rank": 20, "attention.kv_lora_rank": 30, "attention.key_length": 16, "rope.dimension_count": 6}))
 FAMILIES["hunyuan-vl"] = (HunyuanVl, dict(arch="hunyuan-vl", head_dim=12, qk="head", meta=EPS | {
     "rope.scaling.type": "none", "rope.scaling.factor": 1.0, "rope.scaling.alpha": 50.0, "rope.dimension_sections": [2, 2, 1, 1]}))
+FAMILIES["afmoe"] = (Afmoe, dict(
+    arch="afmoe", seed=68, layers=5, head_dim=12, norms=PRE + POST, qk="head", gated=True, tied=False,
+    experts=dict(n=8, used=3, ff=24, shared=48, choice=True, layers=(2, 3, 4)), meta=EPS | {
+        "attention.sliding_window": 17, "rope.dimension_count": 12, "leading_dense_block_count": 2, "expert_shared_count": 2,
+        "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.8}))
+FAMILIES["afmoe-scaled"] = (Afmoe, FAMILIES["afmoe"][1] | {"seed": 26, "scaled": True})

@@ -221,6 +221,21 @@ class ExaoneMoe(Glm4Moe):
         return self.window(l) > 0
 
 
+class Afmoe(Sigmoids):
+    """Arcee Trinity: heads are silenced by gates; layers without a window are not rotated; norms before and after."""
+    block, window, rotated = BothNorms.block, ExaoneMoe.window, ExaoneMoe.rotated
+
+    def embed(self, ids):
+        return super().embed(ids) * math.sqrt(self.get("embedding_length"))
+
+    def attention(self, x, l):
+        self.gate_of = sigmoid(self.linear(x, f"blk.{l}.attn_gate"))
+        return super().attention(x, l)
+
+    def gated(self, out):
+        return out * self.gate_of
+
+
 class Bailing(Sigmoids):
     pass
 
