@@ -57,6 +57,7 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
                ? "a feed-forward network beside something else than attention"
            : input_is_kept(l) && !l->w[ATTN_NORM].data
                ? "a mixer that reads what it adds to, without attn_norm"
+           : l->qkv_clamp > 0.0f            ? "queries, keys and values that are clamped"
            : l->gated && l->latent.n_kv > 0 ? "gated latent attention"
            : l->latent.n_kv > 0             ? unknown_latent(l, norm)
            : norm != NORM_RMS && l->qk_norm == QK_NORM_WHOLE

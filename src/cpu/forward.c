@@ -282,6 +282,12 @@ float cpu_query_scale(const struct cpu_engine *e, const struct layer *l, size_t 
     return 1 + hp->attn_temp_scale * logf(1 + (float)turns);
 }
 
+static void clamp(float most, float *x, size_t n)
+{
+    for (size_t i = 0; most > 0 && i < n; i++)
+        x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i]; // NaN stays
+}
+
 static void rotate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
@@ -297,6 +303,9 @@ static void rotate_item(void *arg, size_t t, int thread)
         memcpy(q + h * d, e->q_gated + (t * l->n_head + h) * 2 * d, d * sizeof *q);
     if (!l->w[ATTN_V].data)
         memcpy(v, k, n_own * d * sizeof *v);
+    clamp(l->qkv_clamp, q, l->n_head * d);
+    clamp(l->qkv_clamp, k, n_own * d);
+    clamp(l->qkv_clamp, v, n_own * d);
     if (l->v_normed)
         norm_bare(e, l, v, n_own);
     if (!l->qk_norm_rotated) {

@@ -214,6 +214,8 @@ static const struct arch archs[] = {
      .qk_norm = QK_NORM_HEAD, .period = 4, .window_needed = true, .full_unrotated = true,
      .embd_sqrt = true, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
      .shared = SHARED_BY_COUNT},
+    // OLMo 1
+    {"olmo", ROPE_INTERLEAVED, NORM_LAYER, .norms_bare = true, .qkv_clamped = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -10,7 +10,8 @@
 
 struct binder {
     struct model *m;
-    bool *used; // per tensor of the file
+    bool *used;  // per tensor of the file
+    float *ones; // of norms without weights: the model's, or NULL
     struct error *err;
 };
 
@@ -168,6 +169,24 @@ static bool set_vector(struct binder *b, const char *name, const struct gguf_ten
     quant_dequantize(t->type, data, copy, n);
     w->data = copy;
     return true;
+}
+
+// The weights of a norm that has none. All norms share them.
+static bool set_ones(struct binder *b, struct weight *w)
+{
+    const uint32_t n = b->m->hp.n_embd;
+    if (!b->ones) {
+        b->ones = own(b, "weights of norms", n * sizeof *b->ones);
+        for (uint32_t i = 0; b->ones && i < n; i++)
+            b->ones[i] = 1;
+    }
+    w->type = QUANT_F32;
+    w->rows = 1;
+    w->n_cols = n;
+    w->n_bytes = n * sizeof(float);
+    w->vector = true;
+    w->data = b->ones;
+    return b->ones != NULL;
 }
 
 // All numbers of a tensor (n_cols, rows), one after the other.
@@ -383,6 +402,8 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     l->w[w] = (struct weight){.name = f.name, .group = f.group, .vector = f.vector};
     if (presence == ABSENT)
         return true;
+    if (a->norms_bare && (w == ATTN_NORM || w == FFN_NORM))
+        return set_ones(b, &l->w[w]);
     if (w == ATTN_K_B || w == ATTN_V_B)
         return bind_of_heads(b, i, l, w, &f);
     if ((w == DELTA_QKV || w == DELTA_GATE) && a->delta_in_order && has_tensor(b, i, "ssm_in") &&
@@ -561,7 +582,8 @@ static bool bind_outer(struct binder *b, const struct arch *a)
     m->output_bias.name = m->output_bias.group = "output.bias";
     return (m->tied ||
             bind_scaled(b, "output.weight", REQUIRED, hp->n_vocab, hp->n_embd, &m->output)) &&
-           bind_vector(b, norm, REQUIRED, hp->n_embd, 1, &m->output_norm) &&
+           (a->norms_bare ? set_ones(b, &m->output_norm)
+                          : bind_vector(b, norm, REQUIRED, hp->n_embd, 1, &m->output_norm)) &&
            bind_vector(b, "output_norm.bias", a->has & SET(ATTN_NORM_BIAS) ? REQUIRED : ABSENT,
                        hp->n_embd, 1, &m->output_norm_bias) &&
            bind_vector(b, "output.bias", a->output_bias ? REQUIRED : ABSENT, hp->n_vocab, 1,

@@ -597,8 +597,10 @@ static bool read_outer_scales(struct meta *k, const struct arch *a, struct hpara
 static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
-    float attn_scale = 0, attn_softcap = a->attn_softcap, yarn_log = 0;
+    float attn_scale = 0, attn_softcap = a->attn_softcap, yarn_log = 0, qkv_clamp = 0;
     if (!meta_f32_or_0(k, "rope.scaling.yarn_log_multiplier", false, 100, &yarn_log))
+        return false;
+    if (a->qkv_clamped && !meta_f32_or_0(k, "attention.clamp_kqv", false, 1e6, &qkv_clamp))
         return false;
     hp->final_softcap = a->final_softcap;
     if (!read_outer_scales(k, a, hp) ||
@@ -631,6 +633,7 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         struct layer *l = &m->layers[i];
         l->attn_softcap = attn_softcap;
+        l->qkv_clamp = l->n_head > 0 ? qkv_clamp : 0;
         l->v_normed = a->v_normed && l->n_head > 0;
         l->attn_scale = l->latent.n_kv > 0  ? latent_scale(l, &m->ropes[0], yarn_log)
                         : attn_scale > 0    ? attn_scale

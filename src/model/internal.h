@@ -86,6 +86,7 @@ struct arch {
     enum activation act;
     weight_set has, may_have, lacks;    // beside PLAIN_WEIGHTS
     const char *ffn_norm, *output_norm; // their names, where they are others
+    bool norms_bare;                    // those and attn_norm have no weights
     bool ffn_norm_whole;                // ... without ".weight" behind it
     bool fused; // attn_qkv, ffn_gate_up_exps, and ffn_up with the rows of the gate before its own;
                 // the first two may be in files of all families
@@ -107,6 +108,7 @@ struct arch {
     bool told;      // reads embedding_length_per_layer_input
     bool gaps;      // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
+    bool qkv_clamped; // reads attention.clamp_kqv
     enum prediction predicts;
 
     enum mixture experts;

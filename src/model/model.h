@@ -318,6 +318,7 @@ struct layer {
     struct delta delta;     // of MIXER_DELTA
     struct short_conv conv; // of MIXER_CONV
     struct ssm ssm;         // of MIXER_SSM, or beside MIXER_ATTENTION
+    float qkv_clamp; // what attn_q, attn_k and attn_v give is at most so far from 0; 0: anything
     bool gated;      // a head of attn_q: the query, then what silences the head, by its sigmoid
     bool v_normed;   // each head of the values by RMS norm, without weights
     uint32_t window; // a token sees itself and the window - 1 before it; 0 = all

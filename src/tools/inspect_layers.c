@@ -132,6 +132,8 @@ static void put_attention(struct buf *out, const struct model *m, const struct l
     else if (!has(l, ATTN_V) && x->n_kv == 0)
         buf_puts(out, ", keys that are values");
     buf_puts(out, norms[l->qk_norm]);
+    if (l->qkv_clamp > 0)
+        buf_printf(out, ", clamped to %g", (double)l->qkv_clamp);
     if (l->attn_softcap > 0)
         buf_printf(out, ", softcap %g", (double)l->attn_softcap);
     if (l->gated)

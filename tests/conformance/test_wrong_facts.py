@@ -89,6 +89,8 @@ WRONG = {
     "nemotron_h": (RMS, twice),
     "nemotron_h_moe": ("expert_weights_norm", False),
     "nemotron_h_moe-latent": ("expert_weights_scale", twice),
+    "olmo": (EPS, twice),
+    "olmo-clamped": ("attention.clamp_kqv", twice),
     "olmo2": (BASE, 200.0),
     "olmo3": (FACTOR, twice),
     "olmo3-pattern": ("attention.sliding_window_pattern", other),

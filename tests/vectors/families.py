@@ -48,7 +48,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
     latent: (q, kv, key, rotated, value): widths of latent attention; q 0: none; made by one matrix where kv heads are heads.
     delta: (heads, key heads, state, taps, interval, whether beta and alpha are one matrix): of delta nets; attention is gated.
-    conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm.
+    conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm; None: it has no weights.
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
     alone: a layer with a feed-forward network is nothing else.
     scaled: with a scale of each product. joined: see join; a function that does so.
@@ -100,7 +100,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     matrix("token_embd", vocab, embd)
     if not tied:
         matrix("output", vocab, embd)
-    norm(last)
+    if last:
+        norm(last)
     for name, n, low, high in vectors:
         vector(name, n, low, high)
     for l in range(layers):
@@ -476,3 +477,5 @@ FAMILIES["afmoe"] = (Afmoe, dict(
         "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
         "expert_weights_scale": 2.8}))
 FAMILIES["afmoe-scaled"] = (Afmoe, FAMILIES["afmoe"][1] | {"seed": 26, "scaled": True})
+FAMILIES["olmo"] = (Olmo, dict(arch="olmo", kv=6, norms=(), last=None, meta=LAYER_EPS))
+FAMILIES["olmo-clamped"] = (Olmo, dict(arch="olmo", norms=(), last=None, tied=False, meta=LAYER_EPS | {"attention.clamp_kqv": 0.8}))

@@ -456,6 +456,17 @@ class Phi2(Neox, Layer, Parallel):
     act = staticmethod(gelu)
 
 
+class Olmo(Layer):
+    """Groeneveld et al. 2024: norms without weights; queries, keys and values are clamped."""
+
+    def vector(self, name):
+        return 1.0, 0.0
+
+    def project(self, x, p):
+        most = self.get("attention.clamp_kqv", math.inf)
+        return [np.clip(y, -most, most) for y in super().project(x, p)]
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
