@@ -207,7 +207,7 @@ static const struct arch archs[] = {
     {"minicpm3", ROPE_HALVES, .has = LATENT, .latent = true, .long_factors = true, .scales = true,
      .scales_implied = true, .logit_scale = LOGITS_DIVIDED},
     // HunyuanOCR, Hunyuan-VL (text)
-    {"hunyuan-vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+    {"hunyuan_vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .base_grows = true, .vision = true},
     // Arcee Trinity
     {"afmoe", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .may_have = CHOICE, .gate_apart = true,

@@ -69,7 +69,7 @@ WRONG = {
     "granitemoe-unrotated": ("rope.scaling.finetuned", other),
     "hunyuan-dense": (BASE, 200.0),
     "hunyuan-moe": (USED, one_more),
-    "hunyuan-vl": ("rope.scaling.alpha", 1.0),
+    "hunyuan_vl": ("rope.scaling.alpha", 1.0),
     "internlm2": (BASE, 200.0),
     "lfm2": (BASE, 200.0),
     "lfm2moe": ("expert_gating_func", 1),

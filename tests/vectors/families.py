@@ -468,7 +468,7 @@ FAMILIES["minicpm-implied"] = (MiniCpm, dict(arch="minicpm", embd=96, meta=EPS))
 FAMILIES["minicpm3"] = (MiniCpm3, dict(
     arch="minicpm3", embd=96, kv=6, latent=(20, 30, 10, 6, 16), tied=False, vectors=factors(3, "short", "long"), meta=EPS | {
         "attention.q_lora_rank": 20, "attention.kv_lora_rank": 30, "attention.key_length": 16, "rope.dimension_count": 6}))
-FAMILIES["hunyuan-vl"] = (HunyuanVl, dict(arch="hunyuan-vl", head_dim=12, qk="head", meta=EPS | {
+FAMILIES["hunyuan_vl"] = (HunyuanVl, dict(arch="hunyuan_vl", head_dim=12, qk="head", meta=EPS | {
     "rope.scaling.type": "none", "rope.scaling.factor": 1.0, "rope.scaling.alpha": 50.0, "rope.dimension_sections": [2, 2, 1, 1]}))
 FAMILIES["afmoe"] = (Afmoe, dict(
     arch="afmoe", seed=68, layers=5, head_dim=12, norms=PRE + POST, qk="head", gated=True, tied=False,
