@@ -216,6 +216,9 @@ static const struct arch archs[] = {
      .shared = SHARED_BY_COUNT},
     // OLMo 1
     {"olmo", ROPE_INTERLEAVED, NORM_LAYER, .norms_bare = true, .qkv_clamped = true},
+    // Hy3, Hy-MT2
+    {"hy_v3", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_HEAD,
+     .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .dense_unsaid = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

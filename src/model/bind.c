@@ -402,6 +402,11 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     l->w[w] = (struct weight){.name = f.name, .group = f.group, .vector = f.vector};
     if (presence == ABSENT)
         return true;
+    if (w == ROUTER_CHOICE_BIAS && !has_tensor(b, i, f.name)) {
+        snprintf(name, sizeof name, "blk.%u.exp_probs_b", i); // as some files have it
+        if (gguf_find_tensor(b->m->gguf, name))
+            return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
+    }
     if (a->norms_bare && (w == ATTN_NORM || w == FFN_NORM))
         return set_ones(b, &l->w[w]);
     if (w == ATTN_K_B || w == ATTN_V_B)

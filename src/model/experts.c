@@ -53,6 +53,16 @@ static bool read_groups(struct meta *k, struct experts *x)
                      k->arch, x->n_used, n, x->n_group_used, x->n_group, k->key);
 }
 
+// Layers before the first that has a router.
+static uint32_t n_without_router(const struct meta *k, uint32_t n_layer)
+{
+    char name[TENSOR_NAME_MAX];
+    uint32_t n = 0;
+    while (n < n_layer && !gguf_find_tensor(k->g, layer_tensor_name(name, n, "ffn_gate_inp")))
+        n++;
+    return n < n_layer ? n : 0;
+}
+
 static const uint32_t most_wide = 1u << 24;
 
 // As the file says it of each layer, whether that has experts or not.
@@ -136,6 +146,8 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
         !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||
         !meta_u32(k, "interleave_moe_layer_step", false, 1, UINT32_MAX, &step))
         return false;
+    if (a->dense_unsaid && !meta_find(k, "leading_dense_block_count"))
+        dense = n_without_router(k, n_layer);
     for (uint32_t i = 0; i < n_layer; i++) {
         struct layer *l = &m->layers[i];
         x.n_ff = l->experts.n_ff;

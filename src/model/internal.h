@@ -118,6 +118,7 @@ struct arch {
     bool experts_weigh_input;
     bool experts_latent; // reads moe_latent_size
     bool experts_beside; // a plain feed-forward network, whose width feed_forward_length is
+    bool dense_unsaid; // without leading_dense_block_count those before the first with a router are
     enum shared_expert shared;
     uint32_t n_expert_bare; // models of so many experts have no norms of queries and keys
 

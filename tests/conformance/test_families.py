@@ -37,6 +37,7 @@ SAME = [
     ("qwen35", {R: [True, True, False, True, True]}),
     ("hunyuan-dense", {"rope.scaling.alpha": 0.0}),
     ("olmo", {"attention.clamp_kqv": 0.0}),
+    ("hy_v3", {"leading_dense_block_count": 1}),
     *(("exaone-moe", {P: [True, True, True, False, True, last]}) for last in (False, True)),
     *((family, {R: [True, True, False, True]}) for family in ("qwen35moe", "qwen3next")),
     ("qwen3moe", {"blk.0.attn_q.input_scale": [1], "blk.1.ffn_up_exps.input_scale": [9], "blk.2.ffn_down_exps.input_scale": [1]}),

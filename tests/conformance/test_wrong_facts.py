@@ -70,6 +70,7 @@ WRONG = {
     "hunyuan-dense": (BASE, 200.0),
     "hunyuan-moe": (USED, one_more),
     "hunyuan_vl": ("rope.scaling.alpha", 1.0),
+    "hy_v3": ("expert_weights_scale", twice),
     "internlm2": (BASE, 200.0),
     "lfm2": (BASE, 200.0),
     "lfm2moe": ("expert_gating_func", 1),

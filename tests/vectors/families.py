@@ -64,7 +64,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             tensors.append(make_gguf.Tensor(name + ".bias", [rows, *stacked], "F32", data.tobytes()))
 
     def mixture(b, n, ff=ff, shared=0, router=False, choice=False, beside=False, narrow=0, **_):
-        """n experts, ff wide, and a shared one, which may have a router; choice: a bias of the choice; beside: ... a plain
+        """n experts, ff wide, and a shared one, which may have a router; choice: a bias of the choice, or its name; beside: ... a plain
         network; narrow: the width of what experts work on."""
         matrix(b + "ffn_gate_inp", n, embd, gain=2 * math.sqrt(embd) if beside else 2, kind="F32")
         if beside:
@@ -83,7 +83,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             if shared:
                 matrix(b + f"ffn_{name}_shexp", *(shared if d == ff else d for d in (rows, cols)))
         if choice:
-            vector(b + "exp_probs_b.bias", n, -0.3, 0.3)
+            vector(b + ("exp_probs_b.bias" if choice is True else choice), n, -0.3, 0.3)
         if router:
             vector(b + "ffn_gate_inp_shexp.weight", embd, -0.3, 0.3)
 
@@ -479,3 +479,8 @@ FAMILIES["afmoe"] = (Afmoe, dict(
 FAMILIES["afmoe-scaled"] = (Afmoe, FAMILIES["afmoe"][1] | {"seed": 26, "scaled": True})
 FAMILIES["olmo"] = (Olmo, dict(arch="olmo", kv=6, norms=(), last=None, meta=LAYER_EPS))
 FAMILIES["olmo-clamped"] = (Olmo, dict(arch="olmo", norms=(), last=None, tied=False, meta=LAYER_EPS | {"attention.clamp_kqv": 0.8}))
+FAMILIES["hy_v3"] = (HyV3, dict(
+    arch="hy_v3", seed=53, layers=4, predict=1, predict_own=("shared_head_norm",), head_dim=12, qk="head", tied=False,
+    experts=dict(n=8, used=3, ff=24, shared=24, choice="exp_probs_b", layers=(1, 2, 3)), meta=EPS | {
+        "expert_shared_feed_forward_length": 24, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.8, "rope.freq_base": 1e6}))

@@ -46,7 +46,8 @@ class Experts(Plain):
         if p + "ffn_gate_inp.weight" not in self.w:
             return super().ffn(x, l)
         share = self.gate(self.linear(x, p + "ffn_gate_inp"))
-        chosen = np.array([self.choose_of(s) for s in share + self.w.get(p + "exp_probs_b.bias", 0)])
+        bias = next((self.w[n] for n in (p + "exp_probs_b.bias", p + "exp_probs_b") if n in self.w), 0)
+        chosen = np.array([self.choose_of(s) for s in share + bias])
         weight = np.take_along_axis(share, chosen, 1)
         if self.get("expert_weights_norm", self.normed):
             weight = weight / weight.sum(-1, keepdims=True)
@@ -208,6 +209,10 @@ class Glm4Moe(Sigmoids):
     def __init__(self, path, n_ctx=2048):
         super().__init__(path, n_ctx)
         self.layers -= self.get("nextn_predict_layers", 0)
+
+
+class HyV3(Glm4Moe):
+    block = Plain.block
 
 
 class ExaoneMoe(Glm4Moe):
