@@ -219,6 +219,11 @@ static const struct arch archs[] = {
     // Hy3, Hy-MT2
     {"hy_v3", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_HEAD,
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .dense_unsaid = true},
+    // Qwen, the first
+    {"qwen", ROPE_HALVES, .has = QKV_BIAS, .ff_halved = true},
+    // Baichuan, Baichuan 2
+    {"baichuan", ROPE_INTERLEAVED, .n_layer_alibi = 40},
+    {"orion", ROPE_HALVES, NORM_LAYER, .has = NORM_BIAS},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

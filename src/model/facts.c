@@ -680,9 +680,14 @@ static bool read_activation(struct meta *k, const struct arch *a, struct model *
 // ---- the whole
 
 // Things that would change the computation and that no row of the table has.
-static bool refuse_unsupported(struct meta *k)
+static bool refuse_unsupported(struct meta *k, const struct arch *a, const struct hparams *hp)
 {
     bool causal = true;
+    if (a->n_layer_alibi > 0 && hp->n_layer == a->n_layer_alibi)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.block_count is %u: models of so many layers of this architecture have "
+                         "ALiBi in place of rotations, which is not supported",
+                         k->arch, hp->n_layer);
     meta_find(k, "attention.causal");
     if (!gguf_get_bool(k->g, k->key, false, &causal, k->err))
         return false;
@@ -720,6 +725,13 @@ static bool check_feeds(struct meta *k, const struct arch *a, const struct model
     return true;
 }
 
+static bool halve_feeds(const struct arch *a, struct model *m)
+{
+    for (uint32_t i = 0; a->ff_halved && i < m->hp.n_layer; i++)
+        m->layers[i].n_ff /= 2;
+    return true;
+}
+
 static bool read_all(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
@@ -744,12 +756,12 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                     a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
-           refuse_unsupported(k) && read_prediction(k, a, hp) && experts_read(k, a, m) &&
-           check_feeds(k, a, m) && read_windows(k, a, m) && read_heads(k, a, m, &d) &&
-           read_delta(k, a, m) && read_state_space(k, a, m) && read_shared_kv(k, a, m) &&
-           read_rope(k, a, m, d.full) && set_other_rope(k, a, m, d.windowed) &&
-           read_scales(k, a, m) && read_told(k, a, m) && read_activation(k, a, m) &&
-           meta_all_read(k);
+           halve_feeds(a, m) && refuse_unsupported(k, a, hp) && read_prediction(k, a, hp) &&
+           experts_read(k, a, m) && check_feeds(k, a, m) && read_windows(k, a, m) &&
+           read_heads(k, a, m, &d) && read_delta(k, a, m) && read_state_space(k, a, m) &&
+           read_shared_kv(k, a, m) && read_rope(k, a, m, d.full) &&
+           set_other_rope(k, a, m, d.windowed) && read_scales(k, a, m) && read_told(k, a, m) &&
+           read_activation(k, a, m) && meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)

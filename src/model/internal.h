@@ -106,6 +106,7 @@ struct arch {
     bool v_normed;
     bool shares_kv; // reads attention.shared_kv_layers
     bool told;      // reads embedding_length_per_layer_input
+    bool ff_halved; // feed-forward networks are half as wide as feed_forward_length says
     bool gaps;      // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
     bool qkv_clamped; // reads attention.clamp_kqv
@@ -150,9 +151,10 @@ struct arch {
     bool unmagnified;                  // YaRN changes no cosine and sine
     bool unrotated_temperature;        // ... and .temperature_length: 0.1 and 8192 where absent
     bool long_factors;                 // rope_factors_short and rope_factors_long
-    bool vision;                       // the text part of a model that also sees
-    bool deepstack_mapped;             // ... of which deepstack_mapping is
-    bool sections_halve;               // where the file has sections, rope is ROPE_HALVES
+    uint32_t n_layer_alibi; // models of so many layers have ALiBi in place of rotations: refused
+    bool vision;            // the text part of a model that also sees
+    bool deepstack_mapped;  // ... of which deepstack_mapping is
+    bool sections_halve;    // where the file has sections, rope is ROPE_HALVES
 };
 
 // The row of m's architecture, or NULL and ERR_MODEL naming those that work.

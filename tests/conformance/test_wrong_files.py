@@ -305,6 +305,8 @@ HOSTILE = [
     ("hy_v3", {"blk.1.exp_probs_b": [7]}, "blk.1.exp_probs_b has shape 7, expected 8"),
     ("hy_v3", {"blk.1.exp_probs_b.bias": [8]}, "blk.1.exp_probs_b is not one that architecture hy_v3 has"),
     ("qwen3moe", {"blk.1.exp_probs_b": [9]}, "blk.1.exp_probs_b is not one that architecture qwen3moe has"),
+    ("qwen", {"feed_forward_length": 80}, "blk.0.ffn_gate.weight has shape 48 x 80, expected 48 x 40"),
+    ("qwen", {"feed_forward_length": 1}, "qwen.feed_forward_length is 0 at layer 0"),
     ("afmoe", {W: MISSING}, "afmoe.attention.sliding_window is missing, expected how many positions layer 0 sees"),
     ("afmoe", {"expert_shared_count": 2**31}, "afmoe.expert_shared_count is 2,147,483,648, expected 0 to 4,096"),
     ("qwen3moe", {"blk.1.attn_gate.weight": [48, 72]}, "blk.1.attn_gate.weight is not one that architecture qwen3moe has"),
@@ -353,3 +355,10 @@ def test_more_numbers_than_32_bits_count_are_refused(tmp_path):
     r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "x"], capture_output=True,
                        text=True, timeout=60)
     assert r.returncode == 3 and "tensor blk.0.ffn_gate_up_exps.bias has 8589934592 numbers, expected at most 4294967295" in r.stderr, r
+
+
+def test_models_with_alibi_are_refused(tmp_path):
+    """The larger Baichuan, whose file says it by the number of its layers alone."""
+    write(tmp_path / "m.gguf", "baichuan", {}, layers=40)
+    r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True)
+    assert "baichuan.block_count is 40: models of so many layers of this architecture have ALiBi" in r.stdout + r.stderr, r

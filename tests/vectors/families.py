@@ -222,7 +222,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     if predict:
         kvs.append((f"{arch}.nextn_predict_layers", predict))
     kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
-    return kvs + make_gguf.vocabulary(vocab, "qwen2", bos), tensors
+    return list(dict(kvs).items()) + make_gguf.vocabulary(vocab, "qwen2", bos), tensors
 
 
 def xielu(layers):
@@ -484,3 +484,7 @@ FAMILIES["hy_v3"] = (HyV3, dict(
     experts=dict(n=8, used=3, ff=24, shared=24, choice="exp_probs_b", layers=(1, 2, 3)), meta=EPS | {
         "expert_shared_feed_forward_length": 24, "expert_gating_func": 2, "expert_weights_norm": True,
         "expert_weights_scale": 2.8, "rope.freq_base": 1e6}))
+# As wide as a converter says half of.
+FAMILIES["qwen"] = (Neox, dict(arch="qwen", kv=6, biases=("attn_qkv",), fused=("qkv",), tied=False, meta=EPS | {"feed_forward_length": 160}))
+FAMILIES["baichuan"] = (Plain, dict(arch="baichuan", kv=6, tied=False, meta=EPS | {"rope.dimension_count": 8}))
+FAMILIES["orion"] = (Orion, dict(arch="orion", biases=("norm",), tied=False, meta=LAYER_EPS))

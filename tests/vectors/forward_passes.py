@@ -456,6 +456,10 @@ class Phi2(Neox, Layer, Parallel):
     act = staticmethod(gelu)
 
 
+class Orion(Neox, Layer):
+    pass
+
+
 class Olmo(Layer):
     """Groeneveld et al. 2024: norms without weights; queries, keys and values are clamped."""
 
