@@ -224,6 +224,9 @@ static const struct arch archs[] = {
     // Baichuan, Baichuan 2
     {"baichuan", ROPE_INTERLEAVED, .n_layer_alibi = 40},
     {"orion", ROPE_HALVES, NORM_LAYER, .has = NORM_BIAS},
+    // openPangu-Embedded
+    {"pangu-embedded", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS},
+    {"plm", ROPE_INTERLEAVED, .act = ACT_RELU_SQR, .has = LATENT, .lacks = GATE, .latent = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

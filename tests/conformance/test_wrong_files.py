@@ -307,6 +307,8 @@ HOSTILE = [
     ("qwen3moe", {"blk.1.exp_probs_b": [9]}, "blk.1.exp_probs_b is not one that architecture qwen3moe has"),
     ("qwen", {"feed_forward_length": 80}, "blk.0.ffn_gate.weight has shape 48 x 80, expected 48 x 40"),
     ("qwen", {"feed_forward_length": 1}, "qwen.feed_forward_length is 0 at layer 0"),
+    ("plm", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture plm has"),
+    ("plm", {"attention.kv_lora_rank": 0}, "plm.attention.kv_lora_rank is 0, expected 1 to 2,048"),
     ("afmoe", {W: MISSING}, "afmoe.attention.sliding_window is missing, expected how many positions layer 0 sees"),
     ("afmoe", {"expert_shared_count": 2**31}, "afmoe.expert_shared_count is 2,147,483,648, expected 0 to 4,096"),
     ("qwen3moe", {"blk.1.attn_gate.weight": [48, 72]}, "blk.1.attn_gate.weight is not one that architecture qwen3moe has"),

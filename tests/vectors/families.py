@@ -488,3 +488,6 @@ FAMILIES["hy_v3"] = (HyV3, dict(
 FAMILIES["qwen"] = (Neox, dict(arch="qwen", kv=6, biases=("attn_qkv",), fused=("qkv",), tied=False, meta=EPS | {"feed_forward_length": 160}))
 FAMILIES["baichuan"] = (Plain, dict(arch="baichuan", kv=6, tied=False, meta=EPS | {"rope.dimension_count": 8}))
 FAMILIES["orion"] = (Orion, dict(arch="orion", biases=("norm",), tied=False, meta=LAYER_EPS))
+FAMILIES["pangu-embedded"] = (Neox, dict(arch="pangu-embedded", head_dim=12, biases=(*QKV, *OUT), meta=EPS | {"rope.freq_base": 16e6}))
+FAMILIES["plm"] = (Plm, dict(arch="plm", kv=6, latent=(0, 30, 10, 6, 14), gate=False, meta=EPS | {
+    "attention.kv_lora_rank": 30, "attention.key_length": 16, "attention.value_length": 14, "rope.dimension_count": 6}))

@@ -327,3 +327,7 @@ class MiniCpm3(MiniCpm, DeepSeek):
         if key == "attention.value_length":
             return self.get("embedding_length") // self.get("attention.head_count")
         return super().implied(key)
+
+
+class Plm(DeepSeek):
+    act = staticmethod(relu2)
