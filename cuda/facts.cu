@@ -58,6 +58,8 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
            : input_is_kept(l) && !l->w[ATTN_NORM].data
                ? "a mixer that reads what it adds to, without attn_norm"
            : l->qkv_clamp > 0.0f            ? "queries, keys and values that are clamped"
+           : l->n_laurel > 0                ? "what laurel_l and laurel_r add beside attention"
+           : l->sparse                      ? "gates that are cut off above their mean"
            : l->gated && l->latent.n_kv > 0 ? "gated latent attention"
            : l->latent.n_kv > 0             ? unknown_latent(l, norm)
            : norm != NORM_RMS && l->qk_norm == QK_NORM_WHOLE
@@ -87,6 +89,8 @@ static bool has_end_bias(const struct layer *l)
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
     bool bounded = !m->predicts_for; // the stream, see range.cu
+    if (m->hp.n_side > 0)
+        return refuse(err, "", "streams beside the residual one");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);

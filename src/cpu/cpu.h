@@ -94,6 +94,13 @@ struct cpu_ssm {
     float *mixed; // (n, channels)
 };
 
+// Of streams beside the residual one (struct layer in model/model.h).
+struct cpu_altup {
+    float *side;      // (n_side, n_batch, n_embd)
+    float *predicted; // (n, n_embd) what is predicted of the residual stream
+    float *modes;     // (n, 1 + n_side) what the router gives
+};
+
 // Of experts that work on a latent (struct experts in model/model.h).
 struct cpu_expert_latent {
     struct cpu_act in, sum; // (n, n_latent)
@@ -148,12 +155,13 @@ struct cpu_engine {
     float *x;                 // (n, n_embd) the residual stream
     float *branch;            // (n, n_embd) what is added to it, where that is normed or scaled
     float *beside;            // (n, n_embd) the plain network's, in layers with experts beside it
-    float *told;              // (n, n_layer * n_embd_layer) what layers are told of each token
-    float *q, *k, *v;         // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
-    float *up;                // (n, n_ff), as gate for expert_rows, too
-    struct cpu_act joined;    // (n, 2 * n_embd) of a prediction layer
-    struct cpu_act normed;    // (n, n_embd)
-    struct cpu_act attn_out;  // (n, what the heads give)
+    struct cpu_altup altup;
+    float *told;             // (n, n_layer * n_embd_layer) what layers are told of each token
+    float *q, *k, *v;        // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
+    float *up;               // (n, n_ff), as gate for expert_rows, too
+    struct cpu_act joined;   // (n, 2 * n_embd) of a prediction layer
+    struct cpu_act normed;   // (n, n_embd)
+    struct cpu_act attn_out; // (n, what the heads give)
     struct cpu_latent latent;
     struct cpu_delta delta;
     struct cpu_ssm ssm;

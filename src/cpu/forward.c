@@ -189,8 +189,7 @@ static void embed_item(void *arg, size_t t, int thread)
     }
 }
 
-// At the residual stream after what was added to it in layer il.
-static bool look(struct cpu_engine *e, size_t il, const char *what)
+bool cpu_look(struct cpu_engine *e, size_t il, const char *what)
 {
     if (e->search)
         finite_step(e->search, (uint32_t)il, e->x, e->base.model->hp.n_embd, what);
@@ -200,11 +199,12 @@ static bool look(struct cpu_engine *e, size_t il, const char *what)
 static bool embed(struct cpu_engine *e, size_t n)
 {
     struct token_job j = {.e = e};
-    return cpu_each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
+    return cpu_each_token(e, n, embed_item, &j) && cpu_look(e, 0, "token_embd") &&
            cpu_mark(e, "embed", "token_embd") &&
            (!e->base.model->predicts_for ||
-            (cpu_join(e, n) && look(e, 0, e->base.model->joint.name))) &&
-           (e->base.model->hp.n_embd_layer == 0 || cpu_tell(e, n));
+            (cpu_join(e, n) && cpu_look(e, 0, e->base.model->joint.name))) &&
+           (e->base.model->hp.n_embd_layer == 0 || cpu_tell(e, n)) &&
+           (e->base.model->hp.n_side == 0 || cpu_altup_begin(e, n));
 }
 
 // ---- steps per token: norm, rotation, activation
@@ -331,12 +331,28 @@ static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
     return cpu_each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
 }
 
+// Leaves of x (n) what is more than `times` its deviation above its mean.
+static void cut_off(float *x, size_t n, float times)
+{
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i];
+    const double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    const float least = (float)(mean + (double)times * sqrt(squares / (double)n));
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] <= least ? 0 : x[i] - least; // (what is not finite stays so)
+}
+
 static void activate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
     const struct layer *l = j->layer;
     const size_t n = j->out->n_cols;
+    if (l->sparse)
+        cut_off(j->out->f + t * j->out->n_pad, n, l->sparsity);
     j->e->kernels->activate(l->act, &l->xielu, j->out->f + t * j->out->n_pad,
                             j->gated ? j->e->up + t * n : NULL, n);
 }
@@ -534,12 +550,12 @@ bool cpu_add_product(struct cpu_engine *e, size_t il, enum layer_weight w, const
     const struct layer *l = &e->base.model->layers[il];
     struct cpu_matmul m = {&l->w[w], in, bias, e->x, hp->n_embd, n, true};
     if (!l->w[post_norm].data && hp->residual_scale == 1)
-        return cpu_multiply(e, &m, 1) && look(e, il, l->w[w].name);
+        return cpu_multiply(e, &m, 1) && cpu_look(e, il, l->w[w].name);
     struct token_job j = {.e = e, .w = l->w[post_norm].data};
     m.y = e->branch;
     m.accumulate = false;
     return cpu_multiply(e, &m, 1) && cpu_each_token(e, n, add_item, &j) &&
-           look(e, il, l->w[w].name) && cpu_mark(e, "add", l->w[w].name);
+           cpu_look(e, il, l->w[w].name) && cpu_mark(e, "add", l->w[w].name);
 }
 
 static void silence_item(void *arg, size_t t, int thread)
@@ -654,7 +670,7 @@ static bool experts(struct cpu_engine *e, size_t il, size_t n)
     const bool both = l->n_ff > 0;
     return (both ? feed_beside(e, l, n) : cpu_route(e, l, n)) && cpu_experts(e, l, n) &&
            (!both || cpu_each_token(e, n, add_beside_item, &j)) &&
-           cpu_each_token(e, n, add_item, &j) && look(e, il, l->w[EXPERT_DOWN].name) &&
+           cpu_each_token(e, n, add_item, &j) && cpu_look(e, il, l->w[EXPERT_DOWN].name) &&
            cpu_mark(e, "add", l->w[EXPERT_DOWN].name);
 }
 
@@ -679,8 +695,9 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
     const struct weight *w = l->w;
-    bool ok = true;
-    if (l->mixer != MIXER_NONE)
+    const bool streams = e->base.model->hp.n_side > 0;
+    bool ok = !streams || cpu_altup_predict(e, il, n);
+    if (ok && l->mixer != MIXER_NONE)
         ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->mixer == MIXER_ATTENTION)
         ok = l->latent.n_kv > 0 ? cpu_attend_latent(e, il, n) : attend(e, il, n);
@@ -693,13 +710,16 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
                              &e->normed, n);
     if (ok && l->ssm.n_head > 0)
         ok = cpu_ssm(e, il, n);
+    if (ok && l->n_laurel > 0)
+        ok = cpu_laurel(e, il, n);
     if (ok && layer_feeds(l) && !l->parallel)
         ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->experts.n > 0)
         ok = experts(e, il, n);
     else if (ok && l->n_ff > 0)
         ok = feed_forward(e, il, n);
-    return ok && (!l->w[TOKEN_GATE].data || cpu_told(e, il, n)) &&
+    return ok && (!streams || cpu_altup_correct(e, il, n)) &&
+           (!l->w[TOKEN_GATE].data || cpu_told(e, il, n)) &&
            (!l->w[LAYER_SCALE].data || scale_stream(e, l, n));
 }
 
@@ -735,6 +755,8 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
     }
     if (!ok || want == LOGITS_NONE)
         return ok;
+    if (m->hp.n_side > 0 && !cpu_altup_end(e, n))
+        return false;
     e->n_hidden = want == LOGITS_ALL ? n : last->first_last + last->n_last;
     struct token_job j = {
         .e = e, .w = m->output_norm.data, .b = m->output_norm_bias.data, .out = &e->hidden};

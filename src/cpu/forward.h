@@ -73,6 +73,23 @@ bool cpu_attend_latent(struct cpu_engine *e, size_t il, size_t n);
 // Where row t of the chunk lies in the cache of a layer.
 size_t cpu_place_of(const struct cpu_engine *e, const struct cpu_kv_layer *l, size_t t);
 
+// Looks at the residual stream after what layer il did with the weights of that name, where
+// somebody searches for what is not finite. Always true.
+bool cpu_look(struct cpu_engine *e, size_t il, const char *what);
+
+// Streams beside the residual one (struct layer): what they begin with; predicted before layer il,
+// and corrected after it; += norm(e->branch), which the weights `what` gave; and x = the mean.
+bool cpu_altup_begin(struct cpu_engine *e, size_t n);
+bool cpu_altup_predict(struct cpu_engine *e, size_t il, size_t n);
+bool cpu_altup_correct(struct cpu_engine *e, size_t il, size_t n);
+bool cpu_altup_add(struct cpu_engine *e, size_t il, enum layer_weight norm, const char *what,
+                   size_t n);
+bool cpu_altup_end(struct cpu_engine *e, size_t n);
+// What a layer with n_laurel adds, of normed.
+bool cpu_laurel(struct cpu_engine *e, size_t il, size_t n);
+// normed = from (n, n_embd), each row times scale (NULL: 1), as the input of products
+bool cpu_copy_to_normed(struct cpu_engine *e, const float *from, const float *scale, size_t n);
+
 // x = what a prediction layer is given, of the embeddings in x and the hidden states of the work.
 bool cpu_join(struct cpu_engine *e, size_t n);
 // What layers are told of each token of the chunk, of which e->x has the embeddings.

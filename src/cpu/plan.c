@@ -46,10 +46,10 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
 // Whether what layers add needs nothing done to it first.
 static bool adds_in_place(const struct model *m)
 {
-    bool in_place = m->hp.residual_scale == 1 && m->hp.n_embd_layer == 0;
+    bool in_place = m->hp.residual_scale == 1 && m->hp.n_embd_layer == 0 && m->hp.n_side == 0;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         in_place &= m->layers[i].experts.n == 0 && !m->layers[i].w[ATTN_POST_NORM].data &&
-                    !m->layers[i].w[FFN_POST_NORM].data;
+                    !m->layers[i].w[FFN_POST_NORM].data && m->layers[i].n_laurel == 0;
     return in_place;
 }
 
@@ -125,6 +125,15 @@ static struct cpu_ssm carve_ssm(struct carver *c, const struct model *m, size_t 
     return x;
 }
 
+static struct cpu_altup carve_altup(struct carver *c, const struct hparams *hp, size_t n)
+{
+    const size_t n_side = hp->n_side;
+    struct cpu_altup x = {.side = carve(c, n_side * n * hp->n_embd, sizeof *x.side)};
+    x.predicted = carve(c, n_side > 0 ? n * hp->n_embd : 0, sizeof *x.predicted);
+    x.modes = carve(c, n_side > 0 ? n * (1 + n_side) : 0, sizeof *x.modes);
+    return x;
+}
+
 static bool has_conv(const struct model *m)
 {
     bool conv = false;
@@ -185,6 +194,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s->x = carve(&c, n * hp->n_embd, sizeof *s->x);
     s->branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s->branch);
     s->beside = carve(&c, feeds_twice(m) ? n * hp->n_embd : 0, sizeof *s->beside);
+    s->altup = carve_altup(&c, hp, n);
     s->told = carve(&c, n * hp->n_layer * hp->n_embd_layer, sizeof *s->told);
     s->q = carve(&c, n * most.n_q, sizeof *s->q);
     s->k = carve(&c, n * most.n_kv, sizeof *s->k);

@@ -72,12 +72,14 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
                 piece(out, &n, w->name, weight_bytes_used(w));
         }
     }
+    piece(out, &n, "altup_proj", m->altup_proj.n_bytes);
+    piece(out, &n, "altup_unembd_proj", m->altup_unembd_proj.n_bytes);
     piece(out, &n, "output", m->output.n_bytes);
     piece(out, &n, "logits", (uint64_t)m->hp.n_vocab * sizeof(float));
     return n;
 }
 
-enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 3 };
+enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 5 };
 
 static const char *const beside[] = {"convolve", "norm",  "rotate", "activate", "add",
                                      "softcap",  "route", "gather", NULL};

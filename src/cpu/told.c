@@ -11,15 +11,6 @@ struct told_job {
     size_t layer;
 };
 
-// normed = x, as the input of products
-static void copy_item(void *arg, size_t t, int thread)
-{
-    (void)thread;
-    const struct told_job *j = arg;
-    const size_t n = j->e->base.model->hp.n_embd;
-    cpu_norm_row(j->e, j->e->x + t * n, NULL, NULL, n, j->e->normed.f + t * j->e->normed.n_pad);
-}
-
 static void tell_item(void *arg, size_t t, int thread)
 {
     (void)thread;
@@ -52,7 +43,7 @@ bool cpu_tell(struct cpu_engine *e, size_t n)
     struct told_job j = {.e = e};
     const struct weight *w = &m->token_layers_proj;
     const struct cpu_matmul proj = {w, &e->normed, NULL, e->told, w->rows, n, false};
-    return cpu_each_token(e, n, copy_item, &j) && cpu_multiply(e, &proj, 1) &&
+    return cpu_copy_to_normed(e, e->x, NULL, n) && cpu_multiply(e, &proj, 1) &&
            cpu_each_token(e, n, tell_item, &j) && cpu_mark(e, "embed", m->token_layers.name);
 }
 
@@ -71,12 +62,17 @@ static void activate_item(void *arg, size_t t, int thread)
 bool cpu_told(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    const struct cpu_act out = cpu_as_wide_as(&e->gate, e->base.model->hp.n_embd_layer, n);
+    const struct hparams *hp = &e->base.model->hp;
+    const struct cpu_act out = cpu_as_wide_as(&e->gate, hp->n_embd_layer, n);
     struct told_job j = {.e = e, .out = &out, .layer = il};
     const struct cpu_matmul gate = {&l->w[TOKEN_GATE], &e->normed, NULL, out.f,
                                     out.n_pad,         n,          false};
-    return cpu_each_token(e, n, copy_item, &j) && cpu_multiply(e, &gate, 1) &&
-           cpu_each_token(e, n, activate_item, &j) &&
-           cpu_mark(e, "activate", l->w[TOKEN_GATE].group) &&
-           cpu_add_product(e, il, TOKEN_PROJ, NULL, TOKEN_POST_NORM, &out, n);
+    const struct cpu_matmul proj = {&l->w[TOKEN_PROJ], &out, NULL, e->branch, hp->n_embd, n, false};
+    const bool told = cpu_copy_to_normed(e, e->x, layer_vector(l, ALTUP_SCALE), n) &&
+                      cpu_multiply(e, &gate, 1) && cpu_each_token(e, n, activate_item, &j) &&
+                      cpu_mark(e, "activate", l->w[TOKEN_GATE].group);
+    if (hp->n_side > 0)
+        return told && cpu_multiply(e, &proj, 1) &&
+               cpu_altup_add(e, il, TOKEN_POST_NORM, proj.w->name, n);
+    return told && cpu_add_product(e, il, TOKEN_PROJ, NULL, TOKEN_POST_NORM, &out, n);
 }

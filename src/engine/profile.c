@@ -122,7 +122,8 @@ bool profile_bytes(struct engine_profile *p, const struct profile_launch *launch
 // none.
 static const struct weight *matrix_named(const struct model *m, const char *name)
 {
-    const struct weight *const beside[] = {&m->output, &m->token_layers_proj};
+    const struct weight *const beside[] = {&m->output, &m->token_layers_proj, &m->altup_proj,
+                                           &m->altup_unembd_proj};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (beside[i]->data && strcmp(beside[i]->name, name) == 0)
             return beside[i];
@@ -171,7 +172,8 @@ static double product(const struct weight *w, const char *what, size_t n)
 // head.
 static double product_flops(const struct model *m, const char *what, size_t n, size_t n_head)
 {
-    double flops = product(&m->output, what, n_head) + product(&m->token_layers_proj, what, n);
+    double flops = product(&m->output, what, n_head) + product(&m->token_layers_proj, what, n) +
+                   product(&m->altup_proj, what, n) + product(&m->altup_unembd_proj, what, n);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
             flops += product(&m->layers[i].w[k], what, n);

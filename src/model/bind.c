@@ -557,6 +557,18 @@ static bool bind_token_layers(struct binder *b)
                                   &m->token_layers_norm));
 }
 
+// Where the streams beside the residual one come from, and what becomes of them.
+static bool bind_altup(struct binder *b)
+{
+    struct model *m = b->m;
+    const uint32_t n = m->hp.n_embd, n_side = m->hp.n_side;
+    m->altup_proj.name = m->altup_proj.group = "altup_proj";
+    m->altup_unembd_proj.name = m->altup_unembd_proj.group = "altup_unembd_proj";
+    return n_side == 0 ||
+           (bind_stack(b, "altup_proj.weight", n, n, n_side, n_side, &m->altup_proj) &&
+            bind_stack(b, "altup_unembd_proj.weight", n, n, n_side, n_side, &m->altup_unembd_proj));
+}
+
 static bool bind_outer(struct binder *b, const struct arch *a)
 {
     struct model *m = b->m;
@@ -593,7 +605,7 @@ static bool bind_outer(struct binder *b, const struct arch *a)
                        hp->n_embd, 1, &m->output_norm_bias) &&
            bind_vector(b, "output.bias", a->output_bias ? REQUIRED : ABSENT, hp->n_vocab, 1,
                        &m->output_bias) &&
-           bind_rope_factors(b, a) && bind_token_layers(b);
+           bind_rope_factors(b, a) && bind_token_layers(b) && bind_altup(b);
 }
 
 static bool refuse_leftover(struct binder *b, size_t i, const struct arch *a, const char *where)

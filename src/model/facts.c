@@ -282,7 +282,7 @@ static bool read_shared_kv(struct meta *k, const struct arch *a, struct model *m
     uint32_t n_shared = 0;
     if (!a->shares_kv)
         return true;
-    if (!meta_u32(k, "attention.shared_kv_layers", false, 0, n > 2 ? n - 2 : 0, &n_shared))
+    if (!meta_u32_or_f32(k, "attention.shared_kv_layers", 0, n > 2 ? n - 2 : 0, &n_shared))
         return false;
     const uint32_t n_own = n - n_shared;
     for (uint32_t i = n_own; i < n; i++) {
@@ -651,6 +651,56 @@ static bool read_told(struct meta *k, const struct arch *a, struct model *m)
            meta_u32(k, "embedding_length_per_layer_input", false, 0, 1u << 16, &m->hp.n_embd_layer);
 }
 
+// Streams beside the residual one; the files count that one, too.
+static bool read_altup(struct meta *k, const struct arch *a, struct model *m)
+{
+    uint32_t n = 0, active = 0;
+    bool scaled = true;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].n_laurel = m->layers[i].mixer == MIXER_ATTENTION ? a->laurel : 0;
+    if (!a->altup)
+        return true;
+    if (!meta_u32(k, "altup.num_inputs", true, 2, 1 + MODEL_MAX_SIDE, &n) ||
+        !meta_u32(k, "altup.active_idx", false, 0, UINT32_MAX, &active))
+        return false;
+    m->hp.n_side = n - 1;
+    if (active != 0)
+        return error_set(k->err, ERR_MODEL, "metadata key %s is %u; only 0 is supported", k->key,
+                         active);
+    meta_find(k, "altup.correct_scale");
+    return gguf_get_bool(k->g, k->key, false, &scaled, k->err) &&
+           (scaled || error_set(k->err, ERR_MODEL,
+                                "metadata key %s is false; only true is supported", k->key));
+}
+
+// Of each layer, minus infinity where gates are left as they are.
+static bool read_sparsity(struct meta *k, const struct arch *a, struct model *m)
+{
+    static const char name[] = "activation_sparsity_scale";
+    if (!a->sparse)
+        return true;
+    const struct gguf_kv *kv = meta_find(k, name);
+    if (!kv)
+        return error_set(k->err, ERR_MODEL, "metadata key %s is missing", k->key);
+    if (kv->type != GGUF_ARRAY || kv->v.a.type != GGUF_FLOAT32 || kv->v.a.count != m->hp.n_layer)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is no array of a float for each of %u layers", k->key,
+                         m->hp.n_layer);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const double v = gguf_array_f64(&kv->v.a, i);
+        if (v == -INFINITY)
+            continue;
+        if (!(fabs(v) <= 100))
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s is %g at layer %u, expected -100 to 100, or minus "
+                             "infinity",
+                             k->key, v, i);
+        m->layers[i].sparse = true;
+        m->layers[i].sparsity = (float)v;
+    }
+    return true;
+}
+
 static float softplus(float x)
 {
     return x > 20 ? x : log1pf(expf(x));
@@ -761,7 +811,8 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
            read_heads(k, a, m, &d) && read_delta(k, a, m) && read_state_space(k, a, m) &&
            read_shared_kv(k, a, m) && read_rope(k, a, m, d.full) &&
            set_other_rope(k, a, m, d.windowed) && read_scales(k, a, m) && read_told(k, a, m) &&
-           read_activation(k, a, m) && meta_all_read(k);
+           read_altup(k, a, m) && read_sparsity(k, a, m) && read_activation(k, a, m) &&
+           meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)
@@ -793,6 +844,7 @@ struct layer_sizes model_largest(const struct model *m)
         s.n_expert = larger(s.n_expert, l->experts.n);
         s.n_latent = larger(s.n_latent, l->experts.n_latent);
         s.n_expert_used = larger(s.n_expert_used, l->experts.n_used);
+        s.n_ff = larger(s.n_ff, l->n_laurel);
     }
     s.n_ff = larger(s.n_ff, m->hp.n_embd_layer);
     for (uint32_t i = 0; i < m->n_rope; i++)

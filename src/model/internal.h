@@ -20,6 +20,10 @@ __extension__ typedef unsigned __int128 weight_set;
 #define LATENT                                                                                     \
     (SET(ATTN_Q_A) | SET(ATTN_Q_A_NORM) | SET(ATTN_Q_B) | SET(ATTN_KV_A) | SET(ATTN_KV_A_NORM) |   \
      SET(ATTN_K_B) | SET(ATTN_V_B))
+#define LAUREL (SET(LAUREL_L) | SET(LAUREL_R) | SET(LAUREL_POST_NORM))
+#define ALTUP                                                                                      \
+    (SET(ALTUP_ROUTER_NORM) | SET(ALTUP_ROUTER) | SET(ALTUP_PREDICT) | SET(ALTUP_CORRECT) |        \
+     SET(ALTUP_SCALE))
 #define TOLD (SET(TOKEN_GATE) | SET(TOKEN_PROJ) | SET(TOKEN_POST_NORM))
 // Of a layer with both kinds of feed-forward network.
 #define TWO_FEEDS                                                                                  \
@@ -104,10 +108,13 @@ struct arch {
     bool latent;            // reads attention.kv_lora_rank, .q_lora_rank, .key_length_mla, ...
     bool k_is_v;            // layers that see all may lack attn_v
     bool v_normed;
-    bool shares_kv; // reads attention.shared_kv_layers
-    bool told;      // reads embedding_length_per_layer_input
-    bool ff_halved; // feed-forward networks are half as wide as feed_forward_length says
-    bool gaps;      // layers may lack attention, queries and keys, or the feed-forward network
+    bool shares_kv;  // reads attention.shared_kv_layers
+    bool told;       // reads embedding_length_per_layer_input
+    bool altup;      // reads altup.num_inputs, altup.active_idx, altup.correct_scale
+    uint32_t laurel; // the rank of what is added beside attention, which no key says
+    bool sparse;     // reads activation_sparsity_scale
+    bool ff_halved;  // feed-forward networks are half as wide as feed_forward_length says
+    bool gaps;       // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
     bool qkv_clamped; // reads attention.clamp_kqv
     enum prediction predicts;
@@ -188,6 +195,8 @@ bool meta_parts(struct meta *k, const char *name, uint32_t most, uint32_t whole)
 // meta_per_layer without the architecture's name before the key; an array it must be.
 bool meta_f32_per_layer(struct meta *k, const char *key, uint32_t n_layer, float *out,
                         size_t stride);
+// meta_u32 of an optional key whose value may be written as a float.
+bool meta_u32_or_f32(struct meta *k, const char *name, uint32_t min, uint32_t max, uint32_t *out);
 // Refuses the first key of the architecture that was not asked for, unless it is 0, or known to
 // change nothing.
 bool meta_all_read(struct meta *k);

@@ -40,6 +40,8 @@ enum dim {
     N_SSM_OF_GROUP,
     N_EXPERT_IO,
     N_LATENT,
+    N_LAUREL,
+    N_STREAMS,
 };
 
 #define DELTA_GROUP "attn_qkv+attn_gate+ssm_beta+ssm_alpha+ssm_ba"
@@ -85,6 +87,9 @@ static const struct row {
     [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_OUT},
     [ATTN_OUTPUT_BIAS] = {"attn_output.bias", ONE, N_EMBD},
     [ATTN_POST_NORM] = {"post_attention_norm", ONE, N_EMBD},
+    [LAUREL_L] = {"laurel_l", N_LAUREL, N_EMBD},
+    [LAUREL_R] = {"laurel_r", N_EMBD, N_LAUREL},
+    [LAUREL_POST_NORM] = {"laurel_post_norm", ONE, N_EMBD},
     [SSM_IN] = {"ssm_in", N_SSM_IN, N_EMBD},
     [SSM_CONV] = {"ssm_conv1d", ONE, N_SSM_TAPS},
     [SSM_CONV_BIAS] = {"ssm_conv1d.bias", ONE, N_SSM_CHANNELS},
@@ -125,6 +130,11 @@ static const struct row {
     [SHARED_UP] = {"ffn_up_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
     [SHARED_DOWN] = {"ffn_down_shexp", N_EMBD, N_FF_SHARED},
     [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
+    [ALTUP_ROUTER_NORM] = {"altup_router_norm", ONE, N_EMBD},
+    [ALTUP_ROUTER] = {"altup_router", N_STREAMS, N_EMBD},
+    [ALTUP_PREDICT] = {"altup_predict_coef", ONE, N_STREAMS},
+    [ALTUP_CORRECT] = {"altup_correct_coef", ONE, N_STREAMS},
+    [ALTUP_SCALE] = {"altup_correct_scale", ONE, N_EMBD},
     [TOKEN_GATE] = {"inp_gate", N_TOLD, N_EMBD},
     [TOKEN_PROJ] = {"proj", N_EMBD, N_TOLD},
     [TOKEN_POST_NORM] = {"post_norm", ONE, N_EMBD},
@@ -178,6 +188,10 @@ static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum d
         return l->experts.n_latent > 0 ? l->experts.n_latent : hp->n_embd;
     case N_LATENT:
         return l->experts.n_latent;
+    case N_LAUREL:
+        return l->n_laurel;
+    case N_STREAMS:
+        return 1 + hp->n_side;
     case N_OUT:
         return l->mixer == MIXER_LINEAR ? hp->n_embd : layer_n_out(l);
     case N_LATENT_Q:
@@ -223,6 +237,12 @@ static bool has_part(const struct hparams *hp, const struct layer *l, int w)
                                      SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
     if (w == LAYER_SCALE)
         return true;
+    if (w == ALTUP_SCALE)
+        return hp->n_side > 0 && hp->n_embd_layer > 0;
+    if (ALTUP & SET(w))
+        return hp->n_side > 0;
+    if (LAUREL & SET(w))
+        return l->n_laurel > 0;
     if (TOLD & SET(w))
         return hp->n_embd_layer > 0;
     if (TWO_FEEDS & SET(w))
@@ -304,6 +324,10 @@ struct weight_form layer_weight_form(const struct arch *a, const struct hparams 
         f.rows = l->ssm.n_head;
     if (w == SSM_NORM)
         f.rows = l->ssm.n_group;
+    if (w == ALTUP_PREDICT)
+        f.rows = f.n_cols * f.n_cols;
+    if (w == ALTUP_CORRECT)
+        f.rows = f.n_cols;
     if (w == DELTA_CONV || w == CONV)
         f.rows = w == CONV ? l->conv.n : layer_n_channels(l);
     if (l->qk_norm == QK_NORM_HEADS && (w == ATTN_Q_NORM || w == ATTN_K_NORM)) {

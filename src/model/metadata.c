@@ -54,6 +54,19 @@ bool meta_u32(struct meta *k, const char *name, bool required, uint32_t min, uin
     return !there || in_range(k, v, min, max);
 }
 
+bool meta_u32_or_f32(struct meta *k, const char *name, uint32_t min, uint32_t max, uint32_t *out)
+{
+    const struct gguf_kv *kv = meta_find(k, name);
+    if (!kv || (kv->type != GGUF_FLOAT32 && kv->type != GGUF_FLOAT64))
+        return meta_u32(k, name, false, min, max, out);
+    if (!(kv->v.f >= min && kv->v.f <= max && kv->v.f == (uint32_t)kv->v.f))
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %g, expected a whole number from %u to %u", k->key,
+                         kv->v.f, min, max);
+    *out = (uint32_t)kv->v.f;
+    return true;
+}
+
 static bool read_f32(struct meta *k, const char *name, bool required, float *out)
 {
     meta_find(k, name);

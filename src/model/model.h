@@ -53,6 +53,7 @@ struct hparams {
     uint32_t n_embd;
     uint32_t
         n_embd_layer; // what each layer is told of the token once more (see struct layer); or 0
+    uint32_t n_side;  // streams beside the residual one (see struct layer); at most MODEL_MAX_SIDE
     uint32_t n_layer;
     uint32_t
         n_layer_predict; // beside n_layer: those that only guess at later tokens; not evaluated
@@ -139,7 +140,10 @@ enum layer_weight {
     ATTN_OUTPUT,
     ATTN_OUTPUT_BIAS,
     ATTN_POST_NORM, // of what attention adds
-    SSM_IN,         // see struct ssm, as the next seven
+    LAUREL_L,       // see struct layer, as the next two
+    LAUREL_R,
+    LAUREL_POST_NORM,
+    SSM_IN, // see struct ssm, as the next seven
     SSM_CONV,
     SSM_CONV_BIAS,
     SSM_DT,
@@ -176,6 +180,11 @@ enum layer_weight {
     SHARED_UP,
     SHARED_DOWN,
     FFN_POST_NORM, // of what the feed-forward network adds
+    ALTUP_ROUTER_NORM,
+    ALTUP_ROUTER,
+    ALTUP_PREDICT, // (streams^2, streams), used before all else
+    ALTUP_CORRECT, // (streams, streams)
+    ALTUP_SCALE,
     TOKEN_GATE,
     TOKEN_PROJ,
     TOKEN_POST_NORM,
@@ -296,8 +305,12 @@ struct experts {
 //   x += residual_scale * ffn_post_norm(down(act(gate n2) * up n2)), n2 = ffn_norm(x)
 //
 // An absent norm leaves its input as it is; parallel: n2 is n1. A layer of MIXER_ATTENTION that has
-// an ssm adds that of n1, too. With experts, they are in the place
-// of down(...), and of that form each. With both, there is in its place
+// an ssm adds that of n1, too. One with n_laurel goes on (Menghani et al. 2024, "LAuReL") with
+//
+//   x = (x + n1 + laurel_post_norm(laurel_r laurel_l n1)) / sqrt(2)
+//
+// With experts, they are in the place of down(...), and of that form each. With both, there is in
+// its place
 //
 //   dense_post_norm(down(...)) + expert_post_norm(experts(expert_norm(x)))
 //
@@ -306,6 +319,17 @@ struct experts {
 //   x += token_post_norm(token_proj(act(token_gate x) * t))
 //
 // and where there is a layer_scale, x *= layer_scale in the end.
+//
+// Where the model has n_side streams x_1, x_2, ... beside x = x_0 (alternating updates, Baykal et
+// al. 2023), a layer first predicts what it will make of all of them, and last corrects that by
+// what it made of x. With m = tanh(altup_router altup_router_norm(x) / n_embd) of the x of each
+// time
+//
+//   p_i = x_i + sum over k of c[i][k] x_k, c = altup_predict m;         x = p_0, and so on as above
+//   x_i = p_i + (1 + d[i]) (x - p_0), d = altup_correct m
+//
+// and what the layer is told of the token is added to x_1, x_2, ..., not to x, of which token_gate
+// is given altup_scale * x.
 struct layer {
     struct weight w[N_LAYER_WEIGHTS]; // data NULL: absent
     enum mixer mixer;
@@ -328,7 +352,12 @@ struct layer {
     bool qk_norm_rotated; // after the rotation instead of before
     float attn_scale;     // of the scores, which ...
     float attn_softcap;   // ... then become c tanh(score / c); 0: they do not
+    uint32_t n_laurel;    // 0, or the rank of laurel_r laurel_l
     uint32_t n_ff;        // 0: no feed-forward network but that of experts
+    // Of a plain network: the gate becomes max(gate - mean - sparsity * deviation, 0), both over
+    // the token's n_ff, before it is activated.
+    bool sparse;
+    float sparsity;
     struct experts experts;
     enum activation act;
     struct xielu xielu; // of ACT_XIELU
@@ -386,7 +415,7 @@ static inline const float *layer_vector(const struct layer *l, enum layer_weight
     return (const float *)l->w[i].data;
 }
 
-enum { MODEL_MAX_ROPES = 2 };
+enum { MODEL_MAX_ROPES = 2, MODEL_MAX_SIDE = 7 };
 
 struct model {
     struct gguf *gguf;           // owned
@@ -408,6 +437,10 @@ struct model {
     struct weight token_layers;      // (n_vocab, n_layer * E)
     struct weight token_layers_proj; // (n_layer * E, n_embd)
     struct weight token_layers_norm; // (E)
+    // With n_side: stream i begins as altup_proj_i x, x the embedding, scaled; in the end
+    // output_norm is given the mean of x and all altup_unembd_proj_i x_i. Each of these products is
+    // made as long as x is there: times sqrt(mean(x^2) / max(its mean square, 1e-5)).
+    struct weight altup_proj, altup_unembd_proj; // n_side stacked, (n_embd, n_embd)
     // Of a model that model_predictor has made: what it predicts for, borrowed. Its layers are
     // given
     //   joint (join_embd_norm(the embedding), join_hidden_norm(h))

@@ -167,6 +167,9 @@ static bool can_split_ff(uint32_t i, const char *what, const struct weight *down
 
 bool model_can_split(const struct model *m, uint32_t n_rank, struct error *err)
 {
+    if (n_rank > 1 && m->hp.n_side > 0)
+        return error_set(err, ERR_MODEL,
+                         "streams beside the residual one cannot be split among devices yet");
     for (uint32_t i = 0; n_rank > 1 && i < m->hp.n_layer; i++) {
         const struct layer *l = &m->layers[i];
         if (!can_split_parts(l, i, mixer_parts(m, i), n_rank, err) ||

@@ -20,7 +20,8 @@ static bool same_kind(const struct layer *a, const struct layer *b)
            a->n_head_kv == b->n_head_kv && a->head_dim == b->head_dim && a->window == b->window &&
            a->attn_softcap == b->attn_softcap && a->rope == b->rope && a->qk_norm == b->qk_norm &&
            a->chunked == b->chunked && !a->kv_back == !b->kv_back && a->n_ff == b->n_ff &&
-           a->experts.n == b->experts.n && a->act == b->act && same_weights(a, b);
+           a->experts.n == b->experts.n && a->act == b->act && a->sparse == b->sparse &&
+           a->sparsity == b->sparsity && same_weights(a, b);
 }
 
 // Whether layer i is the first of its kind.
@@ -140,6 +141,8 @@ static void put_attention(struct buf *out, const struct model *m, const struct l
         buf_puts(out, ", gated");
     if (has(l, ATTN_SINKS))
         buf_puts(out, ", sinks");
+    if (l->n_laurel > 0)
+        buf_printf(out, ", beside it a matrix of rank %u", l->n_laurel);
     if (l->ssm.n_head > 0) {
         buf_puts(out, "; beside it ");
         put_state_space(out, l);
@@ -184,10 +187,14 @@ void inspect_layers_text(struct buf *out, const struct model *m)
         buf_puts(out, ": ");
         put_attention(out, m, l);
         put_feed_forward(out, l);
+        if (l->sparse)
+            buf_printf(out, " above %g deviations", (double)l->sparsity);
         if (has(l, ATTN_POST_NORM))
             buf_puts(out, has(l, ATTN_NORM) ? "; norms before and after" : "; norms after");
         if (has(l, TOKEN_GATE))
             buf_printf(out, "; told %u of the token", m->hp.n_embd_layer);
+        if (m->hp.n_side > 0)
+            buf_printf(out, "; %u streams", 1 + m->hp.n_side);
         buf_puts(out, "\n");
     }
 }
@@ -248,6 +255,8 @@ json_t *inspect_layers_json(const struct model *m)
             "sliding_window", (json_int_t)l->window, "rope",
             attends ? rope_json(&m->ropes[l->rope]) : json_null(), "feed_forward", (int)l->n_ff,
             "gated", has(l, FFN_GATE), "activation", activation_name(l), "parallel", l->parallel);
+        json_object_set_new(o, "sparsity",
+                            l->sparse ? json_real((double)l->sparsity) : json_null());
         json_object_set_new(o, "experts", experts_json(l));
         json_object_set_new(o, "state_space", state_space_json(l));
         json_array_append_new(list, o);

@@ -441,6 +441,8 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
     } facts[] = {
         {"heads wider than 256", offsetof(struct layer, delta.n_state), 257},
         {"layer 1: a state space with states wider", offsetof(struct layer, ssm.n_state), 257},
+        {"layer 1: what laurel_l and laurel_r add", offsetof(struct layer, n_laurel), 64},
+        {"layer 1: gates that are cut off above", offsetof(struct layer, sparse), true},
     };
     const size_t n_facts = sizeof facts / sizeof *facts;
     for (size_t i = 0; on_cuda && i <= n_facts; i++) {

@@ -43,7 +43,8 @@ static inline void open_tiny(struct fixture *f, struct tiny *t) // releases t
         for (size_t j = 0; j < N_LAYER_WEIGHTS; j++) {
             if ((j >= ATTN_Q_A && j <= CONV) || (j >= SSM_IN && j <= SSM_OUT) ||
                 (j >= DENSE_POST_NORM && j <= SHARED_DOWN) ||
-                (j >= TOKEN_GATE && j <= LAYER_SCALE) || j == FFN_GATE_BIAS)
+                (j >= LAUREL_L && j <= LAUREL_POST_NORM) ||
+                (j >= ALTUP_ROUTER_NORM && j <= LAYER_SCALE) || j == FFN_GATE_BIAS)
                 continue; // not in these models: the others' numbers stay what they were
             if (!f->m->layers[i].w[j].vector)
                 fill(&f->m->layers[i].w[j], seed);
