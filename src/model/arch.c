@@ -227,6 +227,12 @@ static const struct arch archs[] = {
     // openPangu-Embedded
     {"pangu-embedded", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS},
     {"plm", ROPE_INTERLEAVED, .act = ACT_RELU_SQR, .has = LATENT, .lacks = GATE, .latent = true},
+    // Gemma 3n (text)
+    {"gemma3n", ROPE_HALVES, .act = ACT_GELU_TANH,
+     .has = POST_NORMS | QK_NORM | TOLD | LAUREL | ALTUP, .qk_norm = QK_NORM_HEAD, .v_normed = true,
+     .shares_kv = true, .told = true, .altup = true, .laurel = 64, .sparse = true, .period = 5,
+     .window_needed = true, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true, .attn_scale = 1,
+     .final_softcaps = true, .final_softcap = 30},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -27,6 +27,9 @@ SAME = [
     ("mixtral", {"feed_forward_length": MISSING, "expert_feed_forward_length": 40}),
     ("qwen2moe", {"expert_feed_forward_length": [24] * 3, "expert_shared_feed_forward_length": [56] * 3}),
     ("gemma4-moe", {"expert_feed_forward_length": [24] * 4}),
+    ("gemma3n", {"attention.shared_kv_layers": 5, "final_logit_softcapping": 30.0, "rope.freq_base_swa": 10000.0,
+                 P: [True, True, True, True, False] * 2, "altup.correct_scale": True}),
+    ("gemma3n", {f"blk.7.attn_{name}": [48, 24] for name in ("k.weight", "v.weight")} | {"blk.7.attn_k_norm.weight": [12]}),
     ("dots1", {"expert_feed_forward_length": [0, 24, 24]}),
     ("ernie4_5-moe", {"expert_feed_forward_length": [0, 24, 7, 24, 0], "expert_shared_feed_forward_length": [0, 40, 0, 40, 9]}),
     ("nemotron_h_moe", {"expert_feed_forward_length": [0, 24, 0, 24], "expert_shared_feed_forward_length": [0, 40, 0, 40]}),
@@ -156,6 +159,10 @@ def test_heads_of_a_kind_that_no_layer_is_may_be_described(windowed, width, nobo
     ("mamba2", "blk.1.ssm_conv1d.bias", "blk.1.ssm_out"), ("mamba2", "blk.2.ssm_norm.weight", "blk.2.ssm_out"),
     ("falcon-h1", "blk.1.ssm_in.weight", "blk.1.ssm_out"), ("nemotron_h_moe-latent", "blk.1.ffn_latent_up.weight", "blk.1.ffn_down_exps"),
     ("gemma4", "blk.2.post_norm.weight", "blk.2.proj"), ("gemma4", "per_layer_proj_norm.weight", "blk.0.proj"),
+    ("gemma3n", "altup_proj.weight", "blk.0.altup_predict_coef"), ("gemma3n", "altup_unembd_proj.weight", "output"),
+    ("gemma3n", "blk.2.altup_predict_coef.weight", "blk.2.altup_predict_coef"), ("gemma3n", "blk.1.laurel_l.weight", "blk.1.laurel_r"),
+    ("gemma3n", "blk.0.ffn_gate.weight", "blk.0.ffn_down"), ("gemma3n", "blk.3.altup_correct_coef.weight", "blk.3.altup_correct_coef"),
+    ("gemma3n", "blk.3.altup_correct_scale.weight", "blk.3.proj"),
     ("gemma4-moe", "blk.2.post_ffw_norm_2.weight", "blk.2.ffn_down_exps"), ("gemma4-moe", "blk.1.ffn_gate_inp.scale", "blk.1.ffn_down_exps"),
     ("olmo2", "output_norm.weight", "output")])
 def test_a_number_that_is_not_finite_is_told_by_layer(family, tensor, where, tmp_path):
@@ -292,6 +299,17 @@ def test_steps_of_a_model_without_attention_are_timed(tmp_path):
     assert r.returncode == 0 and "scan" in r.stdout and "ssm_in" in r.stdout, r
 
 
+def test_inspect_says_what_gemma3n_has_beside_its_stream(tmp_path):
+    write(tmp_path / "m.gguf", "gemma3n", {})
+    inspect = lambda *more: subprocess.run([BUILD / "src/hokku", "inspect", *more, tmp_path / "m.gguf"], capture_output=True, text=True).stdout
+    layers = [line for line in inspect().splitlines() if line.startswith("  layer")]
+    assert all("beside it a matrix of rank 64" in line and line.endswith("told 18 of the token; 4 streams") for line in layers), layers
+    assert [re.search(r"above (\S+) deviations", line)[1] for line in layers[:4]] == ["1.64485", "0.5", "0", "-1"]
+    assert not any("deviations" in line for line in layers[4:])
+    kinds = json.loads(inspect("--json"))["hokku"]["layer_kinds"]
+    assert [k["sparsity"] for k in kinds[1:5]] == [0.5, 0, -1, None]
+
+
 @pytest.mark.parametrize("family, latent, rotated", [("deepseek2", 42, 8), ("deepseek2-lite", 30, 6)])
 def test_the_cache_holds_the_latent_once(family, latent, rotated, tmp_path):
     write(tmp_path / "m.gguf", family, {})
@@ -301,7 +319,7 @@ def test_the_cache_holds_the_latent_once(family, latent, rotated, tmp_path):
     assert kv[1] - kv[0] == 3 * 256 * 4 * (latent + rotated + 2), plan  # floats, with a scale for each 32
 
 
-@pytest.mark.parametrize("family", ["qwen3moe", "llama4", "gpt-oss", "gemma4", "gemma4-moe", "deepseek2", "deepseek2-lite", "qwen35", "qwen3next", "lfm2moe", "mamba2", "falcon-h1",
+@pytest.mark.parametrize("family", ["qwen3moe", "llama4", "gpt-oss", "gemma4", "gemma4-moe", "gemma3n", "deepseek2", "deepseek2-lite", "qwen35", "qwen3next", "lfm2moe", "mamba2", "falcon-h1",
                                     "granitehybrid-moe", "nemotron_h_moe-latent"])
 def test_a_token_does_not_depend_on_those_beside_it_nor_on_threads(family, tmp_path):
     """Quantised experts, whose rows are grouped otherwise in every chunk: the same bits."""

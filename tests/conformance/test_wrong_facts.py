@@ -54,6 +54,8 @@ WRONG = {
     "gemma3": (FACTOR, twice),
     "gemma3-full": ("final_logit_softcapping", twice),
     "gemma3-pattern": ("attention.sliding_window_pattern", 2),
+    "gemma3n": ("activation_sparsity_scale", float("-inf")),
+    "gemma3n-pattern": ("rope.freq_base_swa", 200.0),
     "gemma4": ("rope.freq_base_swa", 200.0),
     "gemma4-moe": (WINDOW, half),
     "glm4": (TURNED, lambda old: old - 2),

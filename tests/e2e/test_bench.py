@@ -68,7 +68,7 @@ def test_kernels_of_a_batch_are_those_of_a_pass(hokku, stories):
     assert "kernels of a pass of 3 sequences at position 3" in table and "of the decode row above of 3: " in table
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen35", "gemma3"])
+@pytest.mark.parametrize("family", ["lfm2", "qwen35", "gemma3", "gemma3n"])
 @pytest.mark.parametrize("depth", [0, 200])
 def test_kernels_of_models_that_cannot_simply_forget(hokku, family, depth):
     """Going back in a state, or to what a window has dropped, evaluates tokens again: not in the part that is timed."""

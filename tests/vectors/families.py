@@ -42,7 +42,7 @@ def join_by_keys(tensors, heads=6, keys=2, size=12):
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), gated=False, tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
-          predict=0, predict_own=(), scaled=False, joined=None):
+          predict=0, predict_own=(), scaled=False, joined=None, streams=0):
     """-> (kvs, tensors). gated: heads have gates, in a matrix of their own. qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(); lists as kv. dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
@@ -52,6 +52,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
     alone: a layer with a feed-forward network is nothing else.
     scaled: with a scale of each product. joined: see join; a function that does so.
+    streams: how many there are, the one that layers work on among them; then layers have a matrix of low rank, too.
     predict: how many of the layers are prediction layers; predict_own: what these have that others share with the model."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
     d, rng, tensors, vocab = head_dim or embd // (heads or 1), np.random.default_rng([seed, 77]), [], 640
@@ -188,6 +189,14 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             norm(b + "post_norm")
         if layer_scale:
             vector(b + "layer_output_scale.weight", 1)
+        if streams:
+            matrix(b + "laurel_l", 64, embd)
+            matrix(b + "laurel_r", embd, 64)
+            matrix(b + "altup_router", streams, embd, gain=embd)
+            for name in ("laurel_post_norm", "altup_router_norm", "altup_correct_scale"):
+                norm(b + name)
+            vector(b + "altup_predict_coef.weight", [streams, streams * streams], -0.4, 0.4)
+            vector(b + "altup_correct_coef.weight", [streams, streams], -0.4, 0.4)
         if l >= layers - predict:
             matrix(b + "nextn.eh_proj", embd, 2 * embd)
             for name in ("enorm", "hnorm", *predict_own):
@@ -199,6 +208,9 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         matrix("per_layer_token_embd", vocab, layers * told)
         matrix("per_layer_model_proj", layers * told, embd)
         vector("per_layer_proj_norm.weight", told)
+    if streams:
+        matrix("altup_proj", embd, embd, streams - 1)
+        matrix("altup_unembd_proj", embd, embd, streams - 1)
     for t in [t for t in tensors if scaled and t.name.endswith(".weight") and t.ne[1:] and "norm" not in t.name]:
         name = t.name[:-len(".weight")]
         if name != "token_embd" and "conv" not in name:
@@ -219,6 +231,10 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             kvs.append((f"{arch}.moe_latent_size", experts["narrow"]))
         if "ff" in experts:
             kvs.append((f"{arch}.expert_feed_forward_length", experts["ff"]))
+    if told:
+        kvs.append((f"{arch}.embedding_length_per_layer_input", told))
+    if streams:
+        kvs += [(f"{arch}.altup.num_inputs", streams), (f"{arch}.altup.active_idx", 0)]
     if predict:
         kvs.append((f"{arch}.nextn_predict_layers", predict))
     kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
@@ -258,7 +274,7 @@ FAMILIES = {
         ff=[80, 64, 80, 64, 80, 96, 72], norms=PRE + POST, qk="head", told=18, layer_scale=True,
         vectors=[("rope_freqs.weight", 8, 1, 4)], meta=EPS | GEMMA4 | {
             "attention.sliding_window_pattern": [True, False, True, False, True, True, False],
-            "attention.shared_kv_layers": 3, "embedding_length_per_layer_input": 18})),
+            "attention.shared_kv_layers": 3})),
     "gemma4-moe": (Gemma4, dict(
         arch="gemma4", seed=64, layers=4, heads=4, kv=[2, 2, 1, 2], dims=[12, 12, 20, 12], no_v=(2,), norms=PRE + POST, qk="head",
         layer_scale=True, tied=False, experts=dict(n=7, used=2, ff=24, beside=True), vectors=[("rope_freqs.weight", 8, 1, 4)],
@@ -491,3 +507,12 @@ FAMILIES["orion"] = (Orion, dict(arch="orion", biases=("norm",), tied=False, met
 FAMILIES["pangu-embedded"] = (Neox, dict(arch="pangu-embedded", head_dim=12, biases=(*QKV, *OUT), meta=EPS | {"rope.freq_base": 16e6}))
 FAMILIES["plm"] = (Plm, dict(arch="plm", kv=6, latent=(0, 30, 10, 6, 14), gate=False, meta=EPS | {
     "attention.kv_lora_rank": 30, "attention.key_length": 16, "attention.value_length": 14, "rope.dimension_count": 6}))
+# Counts of layers as its files have them, and nothing of the softcap.
+FAMILIES["gemma3n"] = (Gemma3n, dict(
+    arch="gemma3n", layers=10, heads=4, kv=2, head_dim=12, own=5, ff=[56, 48] * 5, norms=PRE + POST, qk="head", told=18, streams=4, meta=EPS | {
+        "attention.sliding_window": 21, "attention.shared_kv_layers": 5.0, "rope.freq_base": 3e5,
+        "activation_sparsity_scale": [1.6448533535003662, 0.5, 0.0, -1.0] + [-math.inf] * 6}))
+FAMILIES["gemma3n-pattern"] = (Gemma3n, dict(
+    arch="gemma3n", layers=4, head_dim=20, norms=PRE + POST, qk="head", told=10, streams=3, tied=False, meta=EPS | {
+        "attention.sliding_window": 17, "attention.sliding_window_pattern": [True, False, False, True], "rope.freq_base": 3e5,
+        "rope.freq_base_swa": 2e4, "final_logit_softcapping": 4.0, "activation_sparsity_scale": [-math.inf, 1.0, 1.6, -math.inf]}))

@@ -92,7 +92,7 @@ class Gemma4(Experts, Gemma3):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon"))
 
     def own(self):  # how many layers have keys and values
-        return self.layers - self.get("attention.shared_kv_layers", 0)
+        return self.layers - int(self.get("attention.shared_kv_layers", 0))  # (a float in early files)
 
     def project(self, x, p):
         own = int(p.split(".")[1]) < self.own()
@@ -138,6 +138,55 @@ class Gemma4(Experts, Gemma3):
 
     def head(self, logits):
         return cap(logits, self.get("final_logit_softcapping"))
+
+
+class Gemma3n(Gemma4):
+    """Streams beside the one that layers work on (AltUp, Baykal et al. 2023), of low rank what is added beside attention
+    (LAuReL, Menghani et al. 2024), and of some layers' gates only what is far above their mean."""
+    width, rope_dim, divisors = Plain.width, Plain.rope_dim, Plain.divisors
+
+    def window(self, l):
+        return self.every(5, l)
+
+    def head(self, logits):
+        return cap(logits, self.get("final_logit_softcapping", 30.0))
+
+    def ffn(self, x, l):
+        p, far = f"blk.{l}.", self.get("activation_sparsity_scale")[l]
+        gate = self.linear(x, p + "ffn_gate")
+        if far > -math.inf:
+            gate = np.maximum(gate - gate.mean(-1, keepdims=True) - far * gate.std(-1, keepdims=True), 0)
+        return self.linear(gelu(gate) * self.linear(x, p + "ffn_up"), p + "ffn_down")
+
+    def modes(self, x, p):
+        return np.tanh(self.linear(self.norm(x, p + "altup_router_norm") / x.shape[-1], p + "altup_router"))
+
+    def block(self, streams, l):  # (streams, n, width)
+        p, e, n = f"blk.{l}.", self.get("embedding_length_per_layer_input"), len(streams)
+        mix = self.linear(self.modes(streams[0], p), p + "altup_predict_coef").reshape(-1, n, n)
+        predicted = streams + np.einsum("tik,ktd->itd", mix, streams)
+        n1 = self.norm(predicted[0], p + "attn_norm")
+        low = self.norm(self.linear(self.linear(n1, p + "laurel_l"), p + "laurel_r"), p + "laurel_post_norm")
+        x = predicted[0] + self.norm(self.attention(n1, l), p + "post_attention_norm")
+        x = (x + n1 + low) / math.sqrt(2)
+        x = x + self.norm(self.ffn(self.norm(x, p + "ffn_norm"), l), p + "post_ffw_norm")
+        share = 1 + self.linear(self.modes(x, p), p + "altup_correct_coef")
+        streams = predicted + share.T[:, :, None] * (x - predicted[0])
+        gate = gelu(self.linear(streams[0] * self.w[p + "altup_correct_scale.weight"], p + "inp_gate"))
+        streams[1:] += self.norm(self.linear(gate * self.told[:, l * e:(l + 1) * e], p + "proj"), p + "post_norm")
+        return streams
+
+    def as_long(self, x, first):
+        mean = lambda v: (v * v).mean(-1, keepdims=True)
+        return x * np.sqrt(mean(first) / np.maximum(mean(x), 1e-5))
+
+    def embed(self, ids):
+        x = super().embed(ids)
+        return np.array([x] + [self.as_long(x @ w.T, x) for w in self.w["altup_proj.weight"]])
+
+    def leave(self, x):
+        rest = [self.as_long(s @ w.T, x[0]) for s, w in zip(x[1:], self.w["altup_unembd_proj.weight"])]
+        return np.mean([x[0]] + rest, 0)
 
 
 class Qwen3Moe(Experts, Neox):

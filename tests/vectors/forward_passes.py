@@ -211,12 +211,15 @@ class Plain(File):
     def head(self, logits):
         return logits
 
+    def leave(self, x):
+        return x
+
     def forward(self, ids):
         x = self.embed(ids)
         for l in range(self.layers):
             x = self.block(x, l)
         self.past += len(ids)
-        x = self.norm(x, "output_norm")
+        x = self.norm(self.leave(x), "output_norm")
         return self.head(x @ self.w.get("output.weight", self.w["token_embd.weight"]).T + self.w.get("output.bias", 0))
 
 
