@@ -201,6 +201,33 @@ bool meta_u32_or_f32(struct meta *k, const char *name, uint32_t min, uint32_t ma
 // change nothing.
 bool meta_all_read(struct meta *k);
 
+// ---- facts of several files
+
+// Without the prediction layers at their end.
+static inline uint32_t n_evaluated(const struct hparams *hp)
+{
+    return hp->n_layer - hp->n_layer_predict;
+}
+
+static inline bool is_windowed(const struct layer *l)
+{
+    return l->window > 0;
+}
+
+static inline bool has_windows(const struct arch *a, const struct hparams *hp)
+{
+    return a->n_layer_windowed == 0 || a->n_layer_windowed == n_evaluated(hp);
+}
+
+// ---- rotation.c, rope.c
+
+// Fills m->ropes (all but factors), m->n_rope and the rope of each layer, whose window is known.
+// Widths of heads of layers that see all, 0: there are none, and of windowed ones.
+bool rotation_read(struct meta *k, const struct arch *a, struct model *m, uint32_t head_dim,
+                   uint32_t windowed_head_dim);
+// What cosines and sines are multiplied by.
+double rope_magnitude(const struct rope *r);
+
 // ---- facts.c, experts.c, bind.c
 
 // Fills m->hp (all but n_vocab), m->ropes (all but factors) and the facts of m->layers (all but

@@ -13,7 +13,7 @@
 //     and cos and sin are multiplied by 1 + 0.1 ln s, and always by attn_factor.
 // Rounding the ramp's ends to whole pairs and dividing by the frequency factors first is how the
 // implementations do it that models are trained and distributed with.
-#include "model/model.h"
+#include "model/internal.h"
 
 #include <math.h>
 
@@ -22,17 +22,22 @@ static double yarn_pair(const struct rope *r, double beta)
     return r->n_dim * log(r->orig_ctx / (beta * 2 * M_PI)) / (2 * log((double)r->theta));
 }
 
+double rope_magnitude(const struct rope *r)
+{
+    const double longer = r->scaling == ROPE_SCALING_YARN ? 1 + 0.1 * log((double)r->factor) : 1;
+    return (double)r->attn_factor * longer;
+}
+
 void model_rope_freqs(const struct rope *r, uint32_t n_ctx, float *freq, float *magnitude)
 {
     const double s = r->factor;
     const float *factors = r->long_factors && n_ctx > r->orig_ctx ? r->long_factors : r->factors;
-    double low = 0, high = 0, m = r->attn_factor;
+    double low = 0, high = 0;
     if (r->scaling == ROPE_SCALING_YARN) {
         low = fmax(0, floor(yarn_pair(r, r->beta_fast)));
         high = fmin(r->n_dim - 1.0, ceil(yarn_pair(r, r->beta_slow)));
-        m *= 1 + 0.1 * log(s);
     }
-    *magnitude = (float)m;
+    *magnitude = (float)rope_magnitude(r);
     for (uint32_t i = 0; i < r->n_dim / 2; i++) {
         double f = pow(r->theta, -2.0 * i / r->n_dim);
         if (factors)
