@@ -233,6 +233,11 @@ static const struct arch archs[] = {
      .shares_kv = true, .told = true, .altup = true, .laurel = 64, .sparse = true, .period = 5,
      .window_needed = true, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true, .attn_scale = 1,
      .final_softcaps = true, .final_softcap = 30},
+    // Command A and R with experts
+    {"cohere2moe", ROPE_INTERLEAVED, NORM_LAYER, .norm_told = true, .lacks = SET(FFN_NORM),
+     .parallel = true, .period = 1, .window_needed = true, .windows_told = true,
+     .full_unrotated = true, .dense_rotated = true, .logit_scale = LOGITS_TIMES,
+     .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .shared_averaged = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

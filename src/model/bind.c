@@ -478,6 +478,19 @@ static bool join_gate(struct binder *b, uint32_t i, struct layer *l)
     return true;
 }
 
+// Products with w are half as much.
+static bool halve(struct binder *b, struct weight *w)
+{
+    if (!w->data || b->m->header_only)
+        return true;
+    float *scale = own(b, w->name, sizeof *scale);
+    if (!scale)
+        return false;
+    *scale = w->scale ? *w->scale / 2 : 0.5f;
+    w->scale = scale;
+    return true;
+}
+
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
     static const enum layer_weight unused[] = {ATTN_K, ATTN_V, ATTN_K_NORM};
@@ -490,6 +503,8 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
     for (int w = 0; w < N_LAYER_WEIGHTS; w++)
         if (!bind_weight(b, a, i, l, w))
             return false;
+    if (a->shared_averaged && !halve(b, &l->w[SHARED_DOWN]))
+        return false;
     if (a->gate_apart && l->mixer == MIXER_ATTENTION && !join_gate(b, i, l))
         return false;
     if (l->kv_back > 0) // files may have what was trained with, but is not used

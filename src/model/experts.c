@@ -158,6 +158,8 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
         if (!set_widths(k, a, i, l->n_ff, n_shared, &x))
             return false;
         l->experts = x;
+        if (a->shared_averaged && x.n_ff_shared > 0)
+            l->experts.scale /= 2;
         if (!a->experts_beside)
             l->n_ff = 0;
     }

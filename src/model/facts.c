@@ -301,6 +301,10 @@ static bool set_windows(struct meta *k, const struct arch *a, struct model *m, u
                          "or a bool for each of %u layers",
                          k->key, (unsigned long long)n_told, gguf_value_type_name(kv->v.a.type),
                          m->hp.n_layer);
+    if (kv && !each && a->dense_rotated)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is a number, expected a bool for each of %u layers",
+                         k->key, m->hp.n_layer);
     if (kv && !each &&
         !meta_u32(k, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period))
         return false;
@@ -556,6 +560,8 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
     const size_t n_tensors = gguf_n_tensors(m->gguf);
     struct head_dims d = {0};
     *hp = (struct hparams){.norm = a->norm, .embd_scale = 1, .residual_scale = 1};
+    if (a->norm_told && meta_find(k, "attention.layer_norm_rms_epsilon"))
+        hp->norm = NORM_RMS;
     if (n_tensors == 0)
         return error_set(k->err, ERR_MODEL, "has no tensors: a vocabulary, not a model");
     if (!meta_u32(k, "block_count", true, 1, 4096, &hp->n_layer))
@@ -571,8 +577,8 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
            meta_per_layer(k, "feed_forward_length", a->gaps, hp->n_layer, 0, 1u << 24,
                           &m->layers->n_ff, sizeof *m->layers) &&
            meta_f32(k,
-                    a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                        : "attention.layer_norm_epsilon",
+                    hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
            halve_feeds(a, m) && refuse_unsupported(k, a, hp) && read_prediction(k, a, hp) &&
            experts_read(k, a, m) && check_feeds(k, a, m) && read_windows(k, a, m) &&

@@ -88,6 +88,7 @@ struct arch {
     enum rope_layout rope;
     enum norm_kind norm;
     enum activation act;
+    bool norm_told; // norms are NORM_RMS where the metadata have the epsilon of that
     weight_set has, may_have, lacks;    // beside PLAIN_WEIGHTS
     const char *ffn_norm, *output_norm; // their names, where they are others
     bool norms_bare;                    // those and attn_norm have no weights
@@ -128,6 +129,7 @@ struct arch {
     bool experts_beside; // a plain feed-forward network, whose width feed_forward_length is
     bool dense_unsaid; // without leading_dense_block_count those before the first with a router are
     enum shared_expert shared;
+    bool shared_averaged;   // half of what experts give is added, and of what the shared one does
     uint32_t n_expert_bare; // models of so many experts have no norms of queries and keys
 
     // Windows: layer i has one when i % period < period - 1; 0: all have the one of the metadata.
@@ -142,6 +144,8 @@ struct arch {
     bool base_grows;          // reads rope.scaling.alpha
     bool rotation_told;       // reads rope.scaling.finetuned: false: no layer is rotated
     bool full_unrotated;      // in models that have windows
+    bool dense_rotated;       // ... but layers without experts are, and only a bool for each says
+                              // which layers have a window
     uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are
 
     bool embd_sqrt;              // the embedding is multiplied by sqrt(n_embd)

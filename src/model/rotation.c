@@ -210,7 +210,8 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
     m->n_rope = 1;
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         struct layer *l = &m->layers[i];
-        const bool unrotated = (a->full_unrotated && has_windows(a, &m->hp) && !is_windowed(l)) ||
+        const bool full = !is_windowed(l) && !(a->dense_rotated && l->experts.n == 0);
+        const bool unrotated = (a->full_unrotated && has_windows(a, &m->hp) && full) ||
                                (a->unrotated_every && (i + 1) % a->unrotated_every == 0);
         l->rope = windowed ? is_windowed(l) : unrotated;
         if (l->rope)

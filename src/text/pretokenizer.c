@@ -245,6 +245,7 @@ static const struct row {
     {"kimi-k2", &recipe_kimi_k2},
     {"youtu", &recipe_youtu},
     {"tiny_aya", &recipe_tiny_aya},
+    {"cohere2moe", &recipe_tiny_aya},
     {"minicpm5", &recipe_minicpm5},
     {"seed-coder", &recipe_seed_coder},
     {"poro-chat", &recipe_bloom},

@@ -31,6 +31,8 @@ WRONG = {
     "chatglm": (TURNED, twice),
     "cohere2": (WINDOW, half),
     "cohere2-full": ("attention.sliding_window_pattern", 2),
+    "cohere2moe": (WINDOW, half),
+    "cohere2moe-rms": (USED, one_more),
     "command-r": ("logit_scale", twice),
     "deci": (BASE, 200.0),
     "deepseek": (USED, one_more),

@@ -516,3 +516,14 @@ FAMILIES["gemma3n-pattern"] = (Gemma3n, dict(
     arch="gemma3n", layers=4, head_dim=20, norms=PRE + POST, qk="head", told=10, streams=3, tied=False, meta=EPS | {
         "attention.sliding_window": 17, "attention.sliding_window_pattern": [True, False, False, True], "rope.freq_base": 3e5,
         "rope.freq_base_swa": 2e4, "final_logit_softcapping": 4.0, "activation_sparsity_scale": [-math.inf, 1.0, 1.6, -math.inf]}))
+COHERE2MOE = dict(
+    arch="cohere2moe", seed=14, layers=5, norms=PRE[:1], head_dim=12, experts=dict(n=8, used=3, ff=24, shared=48, layers=(1, 2, 3, 4)),
+    meta=LAYER_EPS | {
+        "logit_scale": 1.3, "attention.sliding_window": 17, "attention.sliding_window_pattern": [False, True, True, False, True],
+        "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_shared_feed_forward_length": 48, "expert_gating_func": 2,
+        "expert_weights_norm": True, "rope.scaling.type": "none"})
+FAMILIES["cohere2moe"] = (Cohere2Moe, COHERE2MOE)
+FAMILIES["cohere2moe-rms"] = (Cohere2Moe, COHERE2MOE | {
+    "seed": 22, "experts": dict(n=8, used=2, ff=24, layers=(1, 2, 3, 4)), "meta": COHERE2MOE["meta"] | EPS | {
+        "expert_shared_count": 0, "expert_shared_feed_forward_length": 0, "expert_weights_norm": False}})
+FAMILIES["cohere2moe-scaled"] = (Cohere2Moe, COHERE2MOE | {"seed": 1, "scaled": True})

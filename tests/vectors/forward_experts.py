@@ -260,6 +260,21 @@ class Glm4Moe(Sigmoids):
         self.layers -= self.get("nextn_predict_layers", 0)
 
 
+class Cohere2Moe(Experts, Cohere2):
+    """As Cohere2; layers without experts are rotated, too; the experts and the shared one are averaged; perhaps RMS norms."""
+    gate, normed = staticmethod(sigmoid), False
+
+    def norm(self, x, name):
+        return (Plain if self.get("attention.layer_norm_rms_epsilon") else Layer).norm(self, x, name)
+
+    def rotated(self, l):
+        return self.window(l) > 0 or f"blk.{l}.ffn_gate_inp.weight" not in self.w
+
+    def ffn(self, x, l):
+        y = super().ffn(x, l)
+        return y / 2 if f"blk.{l}.ffn_up_shexp.weight" in self.w else y
+
+
 class HyV3(Glm4Moe):
     block = Plain.block
 

@@ -47,7 +47,7 @@ PATTERNS = {
     **dict.fromkeys(["gpt-4o", "llama4", "kanana2", "minimax-m2"], [GPT4O]),
     "kimi-k2": [r"[\p{Han}]+|" + cased(ENDING, r"&&[^\p{Han}]") + r"|\p{N}{1,3}" + REST.replace("/", "")],
     "youtu": [r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+", GPT4O.replace("{1,3}", "")],
-    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O],
+    **dict.fromkeys(["tiny_aya", "cohere2moe"], [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]),
     "minicpm5": [r"\p{N}{1,3}", GPT2],
     **dict.fromkeys(["bailingmoe", "bailingmoe2", "llada-moe"], [BAILING]),
     "seed-coder": [QWEN2.replace(r"]+[\r\n]*", r"\r\n]+")],
