@@ -38,15 +38,46 @@ static size_t head_tokens(struct conversation *c, enum think think)
     return head;
 }
 
-static bool too_long(const struct conversation *c, const struct answer_params *p, size_t n,
-                     struct error *err)
+static size_t first_of_turns(const struct conversation *c)
+{
+    return c->first_kept > (size_t)c->has_system ? c->first_kept : (size_t)c->has_system;
+}
+
+// What would be left of so many tokens if all turns before the last one were dropped: nobody is
+// told to drop them where that does not help. n itself where it cannot be said.
+static size_t last_turn_alone(struct conversation *c, const struct answer_params *p,
+                              size_t n_render, size_t n_tail, size_t n)
+{
+    const size_t kept = c->first_kept;
+    size_t first = first_of_turns(c);
+    while (first + 2 < n_render)
+        first += 2;
+    struct ids ids = {0};
+    const char *open_tag = NULL;
+    struct error ignored;
+    c->first_kept = first;
+    if (conversation_prefix(c, n_render, p->think, &ids, &open_tag, &ignored))
+        n = ids.len + n_tail;
+    c->first_kept = kept;
+    ids_release(&ids);
+    return n;
+}
+
+static bool too_long(struct conversation *c, const struct answer_params *p, size_t n_render,
+                     size_t n_tail, size_t n, struct error *err)
 {
     size_t n_ctx = c->session.engine->n_ctx;
-    size_t first = c->first_kept > (size_t)c->has_system ? c->first_kept : (size_t)c->has_system;
     bool old_turns = false;
-    for (size_t i = first; i < c->n_messages; i++)
+    for (size_t i = first_of_turns(c); i < c->n_messages; i++)
         old_turns |= c->messages[i].role == ROLE_ASSISTANT;
-    if (old_turns && p->overflow == OVERFLOW_ERROR && p->makes_room)
+    const bool could = old_turns && p->overflow == OVERFLOW_ERROR && p->makes_room;
+    const size_t alone = could ? last_turn_alone(c, p, n_render, n_tail, n) : n;
+    if (could && alone + 1 > n_ctx)
+        return error_set(err, ERR_CONTEXT,
+                         "the prompt takes %zu tokens without the turns before it and the context "
+                         "holds %zu: %zu too many with one for an answer; %s",
+                         alone, n_ctx, alone + 1 - n_ctx, conversation_make_fit(c));
+    if (could)
         return error_set(err, ERR_CONTEXT,
                          "the conversation takes %zu tokens and the context holds %zu: %zu too "
                          "many with one for an answer; %s%s would make room",
@@ -82,8 +113,7 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
         }
     } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p, 16) > n_ctx) {
         size_t turns = 0, target = room_wanted(c, p, 4);
-        size_t first =
-            c->first_kept > (size_t)c->has_system ? c->first_kept : (size_t)c->has_system;
+        size_t first = first_of_turns(c);
         while (prefix->len + target > n_ctx && first + 2 < n_render) {
             first += 2; // a user's message and its answer
             c->first_kept = first;
@@ -105,7 +135,7 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
         ids_fit(prefix);
     if (prefix->len + 1 <= n_ctx)
         return true;
-    too_long(c, p, prefix->len, err);
+    too_long(c, p, n_render, tail->len, prefix->len, err);
     c->first_kept = kept; // what cannot be answered drops nothing
     return false;
 }

@@ -68,6 +68,11 @@ def test_outside_a_chat_a_full_context_names_options(hokku, stories):
     assert hokku(*args, "-n", 20, "--ignore-eos", "hi").returncode == 0
     r = hokku(*args, "-c", 20, "hi")
     assert r.returncode == 5 and b"; a larger -c, --overflow drop (forgets the oldest turns) or --overflow shift would make room" in r.stderr, r
+    r = hokku(*args, "-c", 20, "word " * 100)  # which no older turn's place would be enough for
+    found = re.search(rb"takes (\d+) tokens without the turns before it and the context holds 20: (\d+) too many with one for an answer; shorten it", r.stderr)
+    assert r.returncode == 5 and found and int(found[1]) + 1 - 20 == int(found[2]) and b"overflow" not in r.stderr, r
+    dropped = hokku(*args, "-c", 20, "--overflow", "drop", "word " * 100)
+    assert dropped.returncode == 5 and b"takes %s tokens" % found[1] in dropped.stderr, dropped
     assert b"/" not in r.stderr.replace(b"\n", b"")
 
 

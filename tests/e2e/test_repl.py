@@ -307,6 +307,8 @@ def test_a_message_that_does_not_fit_is_refused_with_both_lengths(chat, stories)
     c.say("Once upon a time")
     c.say("there was a dog and it")
     assert "a larger -c, /undo, /clear, /set overflow drop (forgets the oldest turns)" in c.say("and then everybody went to the very big park and they all played")
+    alone = c.say("word " * 200)
+    assert "without the turns before it" in alone and "shorten it" in alone and "/undo" not in alone
     c.say("/set overflow drop")
     assert "dropped the oldest" in c.say("and then everybody went to the very big park and they all played")
     assert "dropped" in c.say("/context")
