@@ -215,3 +215,18 @@ size_t termsafe_width(const char *text, size_t n)
     }
     return width;
 }
+
+size_t termsafe_name_width(const char *name)
+{
+    struct buf safe = {0};
+    termsafe_text(name, strlen(name), true, &safe);
+    const size_t width = termsafe_width(buf_str(&safe), safe.len);
+    buf_release(&safe);
+    return width;
+}
+
+bool termsafe_name_column(const char *name, size_t columns, struct buf *out)
+{
+    const size_t width = termsafe_name_width(name);
+    return buf_printf(out, "%s%*s", name, width < columns ? (int)(columns - width) : 0, "");
+}

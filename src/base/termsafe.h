@@ -40,5 +40,9 @@ size_t termsafe_fit(const char *text, size_t n, size_t columns);
 bool termsafe_excerpt(const char *bytes, size_t n, size_t columns, struct buf *out);
 // The columns that text[0..n) (already safe, without newline and tab) takes on a terminal.
 size_t termsafe_width(const char *text, size_t n);
+// The columns that a name takes where it is shown, as it comes from a file or a person.
+size_t termsafe_name_width(const char *name);
+// Appends it, and blanks up to so many columns, for the next one of a table.
+bool termsafe_name_column(const char *name, size_t columns, struct buf *out);
 
 #endif

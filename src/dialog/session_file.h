@@ -78,6 +78,8 @@ bool session_file_text(const char *path, struct conversation *c, struct error *e
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
 void session_info_release(struct session_info *i); // zeroed is fine
 
+// The beginning of a line of a list: the name, and blanks up to the next column.
+bool session_name_column(const char *name, struct buf *out);
 // A line of a list: name, when, turns, tokens, size, model.
 bool session_info_line(const char *name, const struct session_info *i, struct buf *out);
 // The conversation as Markdown: a heading for each message, its text as it is, thinking left out.

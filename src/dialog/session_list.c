@@ -2,7 +2,13 @@
 #include <time.h>
 
 #include "base/format.h"
+#include "base/termsafe.h"
 #include "dialog/session_file.h"
+
+bool session_name_column(const char *name, struct buf *out)
+{
+    return termsafe_name_column(name, 20, out) && buf_putc(out, ' ');
+}
 
 bool session_info_line(const char *name, const struct session_info *i, struct buf *out)
 {
@@ -11,7 +17,8 @@ bool session_info_line(const char *name, const struct session_info *i, struct bu
     struct tm tm;
     if (localtime_r(&t, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    buf_printf(out, "%-20s %s · %zu turn%s, ", name, when, i->turns, i->turns == 1 ? "" : "s");
+    session_name_column(name, out);
+    buf_printf(out, "%s · %zu turn%s, ", when, i->turns, i->turns == 1 ? "" : "s");
     if (i->tokens > 0) // none: they are counted again when it is resumed
         buf_printf(out, "%s tokens, ", format_number(tokens, i->tokens));
     return buf_printf(out, "%s · %s", format_bytes(bytes, i->bytes), i->model);

@@ -717,16 +717,17 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
     for (size_t i = 0; i < n; i++) {
         struct session_info info;
         struct error e = {0};
+        struct buf line = {0};
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
-            view_say(&r->view, "%-20s %s\n", names[i], e.text);
-            continue;
+            session_name_column(names[i], &line);
+            view_say(&r->view, "%s%s\n", buf_str(&line), e.text);
+        } else {
+            session_info_line(names[i], &info, &line);
+            view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? " · here" : "");
+            session_info_release(&info);
         }
-        struct buf line = {0};
-        session_info_line(names[i], &info, &line);
-        view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? " · here" : "");
         buf_release(&line);
-        session_info_release(&info);
     }
     if (n == 0)
         view_say(&r->view, "(no saved sessions; /save NAME saves this one)\n");

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/json_text.h"
+#include "base/termsafe.h"
 #include "cli/hub_setup.h"
 #include "keep/keep.h"
 #include "model/model.h"
@@ -120,7 +121,8 @@ static bool list_table(const struct options *opt, const struct hub_models *m, st
     size_t width = 4;
     int64_t now = (int64_t)time(NULL);
     for (size_t i = 0; i < m->n; i++)
-        width = strlen(m->items[i].name) > width ? strlen(m->items[i].name) : width;
+        if (termsafe_name_width(m->items[i].name) > width)
+            width = termsafe_name_width(m->items[i].name);
     if (m->n)
         buf_printf(out, "%-*s  %10s  %s\n", (int)width, "name", "size", "last use");
     for (size_t i = 0; i < m->n; i++) {
@@ -128,7 +130,8 @@ static bool list_table(const struct options *opt, const struct hub_models *m, st
         char size[FORMAT_NUMBER], age[48];
         format_age(age, x->last_use, now);
         struct error why = {0};
-        buf_printf(out, "%-*s  %10s  %s", (int)width, x->name, format_bytes(size, x->n_bytes), age);
+        termsafe_name_column(x->name, width, out);
+        buf_printf(out, "  %10s  %s", format_bytes(size, x->n_bytes), age);
         if (!x->complete)
             buf_puts(out, " (incomplete)");
         else if (!runs(x, &why)) // without the list of what does

@@ -32,22 +32,21 @@ static json_t *row_object(const struct row *r)
 {
     const struct session_info *i = &r->info;
     if (!r->good)
-        return json_pack("{s:s, s:s}", "name", r->name, "error", r->err.text);
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "name", r->name, "saved_at",
-                     (json_int_t)i->saved_at, "turns", (json_int_t)i->turns, "tokens",
-                     (json_int_t)i->tokens, "bytes", (json_int_t)i->bytes, "model", i->model,
-                     "device", i->device);
+        return json_pack("{s:o, s:o}", "name", json_text(r->name, strlen(r->name)), "error",
+                         json_text(r->err.text, strlen(r->err.text)));
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:s}", "name",
+                     json_text(r->name, strlen(r->name)), "saved_at", (json_int_t)i->saved_at,
+                     "turns", (json_int_t)i->turns, "tokens", (json_int_t)i->tokens, "bytes",
+                     (json_int_t)i->bytes, "model", i->model, "device", i->device);
 }
 
 static bool put_row(const struct row *r, json_t *list, struct buf *out)
 {
-    if (list) {
-        json_array_append_new(list, row_object(r)); // names that are not UTF-8 are left out
-        return true;
-    }
+    if (list)
+        return json_array_append_new(list, row_object(r)) == 0;
     if (r->good)
         return session_info_line(r->name, &r->info, out) && buf_putc(out, '\n');
-    return buf_printf(out, "%-20s %s\n", r->name, r->err.text);
+    return session_name_column(r->name, out) && buf_printf(out, "%s\n", r->err.text);
 }
 
 static bool list(const struct options *o, struct buf *out, struct error *err)

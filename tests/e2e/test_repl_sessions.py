@@ -17,6 +17,7 @@ import pytest
 from conftest import HOKKU, ROOT, model, wait_until
 from session_format import describe, file, parts, records, saved, state, version_1
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
+from wcwidth import wcswidth
 
 SAMPLED = ["-n", "24", "-s", "5", "--temp", "1.1"]
 
@@ -121,6 +122,19 @@ def test_save_load_fork_and_list(chat, tiny, sessions):
     c.say("three")
     c.say("/load a")
     assert "one" in c.say("/context")  # /clear did not touch the saved one
+
+
+def test_a_list_has_its_columns_and_every_session_whatever_the_names(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "plain", "one")
+    for name in ("日本語", "e\u0301te\u0301", b"caf\xe9".decode(errors="surrogateescape")):
+        shutil.copy(sessions / "plain.session", sessions / f"{name}.session")
+    (sessions / "草.session").write_bytes(b"no session")
+    (sessions / "草.session").chmod(0o600)
+    names = {"plain", "日本語", "e\u0301te\u0301", "caf\ufffd", "草"}
+    for listed in (hokku("sessions").stdout.decode(errors="replace"), chat("-m", tiny, cols=200).say("/sessions")):
+        rows = dict(re.findall(r"(?m)^(\S+)( +)(?=20\d\d-|\S*/草)", listed))
+        assert set(rows) == names and all(wcswidth(name + blanks) == 21 for name, blanks in rows.items()), listed
+    assert {s["name"] for s in json.loads(hokku("sessions", "--json").stdout)} == names
 
 
 def test_undo_is_saved_too(chat, hokku, tiny):
