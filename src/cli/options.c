@@ -569,7 +569,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .inherited_socket = inherited_socket(),
     };
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    o->dumb = term && strcmp(term, "dumb") == 0;
+    o->dumb = !term || !*term || strcmp(term, "dumb") == 0;
     o->no_color = no_color && *no_color;
     o->home = getenv("HOME");
     o->editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"});

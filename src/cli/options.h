@@ -111,7 +111,7 @@ struct options {
     uint32_t logprobs;
     enum when color;
     const char *home, *editor, *temp_dir; // HOME (may be NULL), VISUAL or EDITOR, TMPDIR
-    bool dumb, no_color;                  // TERM=dumb: no escape sequences; NO_COLOR
+    bool dumb, no_color;                  // TERM=dumb, or none: no escape sequences; NO_COLOR
 
     // tools
     bool add_bos, nul, plan, bench_kernels;

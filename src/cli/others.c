@@ -116,7 +116,7 @@ static const struct {
     {"--no-display-prompt", NULL, "the prompt is never printed"},
     {"--verbose-prompt", NULL, "hokku render prints a prompt as the model gets it"},
     {"--log-disable", NULL, "there is no log, only what -v says"},
-    {"--simple-io", NULL, "TERM=dumb prints no escape sequences"},
+    {"--simple-io", NULL, "TERM=dumb, or none at all, prints no escape sequences"},
     {"--nowordwrap", NULL, "the terminal alone breaks lines"},
     {"-mli", NULL, "paste lines, or put \"\"\" before and after"},
     {"--multiline-input", NULL, "paste lines, or put \"\"\" before and after"},

@@ -480,8 +480,9 @@ def test_the_program_needs_no_readline():
     assert "readline" not in subprocess.run(["ldd", HOKKU], capture_output=True, text=True).stdout
 
 
-def test_a_dumb_terminal_gets_plain_lines_and_no_escape_sequence(home):
-    t = Terminal([HOKKU, "-m", ROOT / "builtin/hokku-builtin.gguf", "-n", 4, "--temp", 0], 80, 24, env={**home, "TERM": "dumb"})
+@pytest.mark.parametrize("term", ["dumb", ""])  # (who does not say what it is may be anything)
+def test_a_dumb_terminal_gets_plain_lines_and_no_escape_sequence(home, term):
+    t = Terminal([HOKKU, "-m", ROOT / "builtin/hokku-builtin.gguf", "-n", 4, "--temp", 0], 80, 24, env={**home, "TERM": term})
     try:
         at_prompt = lambda: t.screen.rows()[t.screen.cursor.y] == ">"
         assert t.wait(at_prompt)
