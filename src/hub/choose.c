@@ -270,6 +270,9 @@ static bool refuse(const struct hub_listing *l, enum match how, const char *tag,
 {
     struct buf names = {0};
     list_choices(l, how, tag, &names);
+    if (*l->left_out)
+        buf_printf(&names, "; without %s, whose name is not taken: it is hidden, long or not ASCII",
+                   l->left_out);
     error_set(err, ERR_FAIL, "%s %s: name one, as in %s:%s; there are %s", label, problem, label,
               "QUANT or :FILE.gguf", buf_str(&names));
     buf_release(&names);
@@ -282,6 +285,12 @@ bool hub_choose(const struct hub_listing *l, const char *label, const char *quan
     *c = (struct hub_choice){0};
     size_t n_any = count_matches(l, ANY, "", &c->first), n = 0;
     char problem[160], nearest[HUB_TAG];
+    if (n_any == 0 && *l->left_out)
+        return error_set(err, ERR_FAIL,
+                         "%s has the GGUF file %s, whose name is not taken: expected ASCII, fewer "
+                         "than %d bytes and nothing hidden; download it otherwise, and name it "
+                         "with -m",
+                         label, l->left_out, HUB_MAX_PATH);
     if (n_any == 0)
         return error_set(err, ERR_FAIL,
                          "%s has no GGUF model: look for a repository with GGUF in its name",

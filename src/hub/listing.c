@@ -113,8 +113,10 @@ static bool add_entry(struct hub_listing *l, const json_t *entry, struct error *
         return error_set(err, ERR_FAIL,
                          "the server names a file \"%s\", which would leave the cache: refused",
                          shown);
-    if (!hub_path_ok(name))
-        return true; // hidden, or not ASCII: cannot be chosen
+    if (!hub_path_ok(name)) { // hidden, too long, or not ASCII: cannot be chosen
+        memcpy(l->left_out, shown, sizeof shown);
+        return true;
+    }
     if (hub_listing_find(l, name))
         return error_set(err, ERR_FAIL, "the server lists %s twice: try again, or name another",
                          shown);

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/sha256.h"
 
 enum {
@@ -24,6 +25,7 @@ struct hub_file {
 struct hub_listing {
     struct hub_file *files;
     size_t n, cap;
+    char left_out[FORMAT_TEXT]; // a GGUF file with a name that is not taken, to be told; "" = none
 };
 
 bool hub_is_gguf(const char *path); // its name ends in .gguf, in whatever case

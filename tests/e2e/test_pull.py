@@ -124,6 +124,15 @@ def test_a_repository_without_gguf_says_so(hokku, hub):
     refused(hokku("pull", REPO), "no GGUF")
 
 
+def test_a_model_whose_name_is_not_taken_is_told_of(hokku, hub):
+    hub.repos[REPO] = {}
+    hub.add(REPO, files={"модель-q8_0.gguf": Q8})
+    refused(hokku("pull", REPO), "has the GGUF file модель-q8_0.gguf, whose name is not taken: expected ASCII")
+    hub.add(REPO, files={"model-q4_k_m.gguf": Q4})
+    refused(hokku("pull", f"{REPO}:q8_0"), "Q4_K_M", "without модель-q8_0.gguf, whose name is not taken")
+    assert hokku("pull", REPO).returncode == 0
+
+
 def test_all_files_of_a_split_model_are_fetched(hokku, hub, cache):
     files = {f"Q6_K/m-q6_k-0000{i}-of-00003.gguf": data(i, 1000 * i) for i in (1, 2, 3)}
     hub.add(REPO, files=files)
