@@ -457,9 +457,9 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
         return false;
     if (one && c->prompt.len == 0 && !o->dry_run)
         return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
-                         o->file     ? "the file is"
-                         : o->prompt ? "it is"
-                                     : "standard input is");
+                         o->file && strcmp(o->file, "-") != 0 ? "the file is"
+                         : o->prompt                          ? "it is"
+                                                              : "standard input is");
     if (!find_session(c, err) || !open_its_model(c, err))
         return false;
     c->opened.n_seqs = lines_together(o);

@@ -386,9 +386,10 @@ def test_serve_knows_what_others_call_its_options(hokku):
 
 def test_an_empty_prompt_is_the_same_however_it_is_empty(hokku, stories, tmp_path):
     (tmp_path / "empty").write_text("")
-    for args, kw in (([""], {}), ([], {"input": ""}), (["-f", tmp_path / "empty"], {}), (["-no-cnv", ""], {})):
+    for args, kw, what in (([""], {}, b"it is"), ([], {"input": ""}, b"standard input is"), (["-"], {"input": ""}, b"standard input is"),
+                           (["-f", tmp_path / "empty"], {}, b"the file is"), (["-f", "-"], {}, b"standard input is"), (["-no-cnv", ""], {}, b"it is")):
         r = hokku("-m", stories, *args, **kw)
-        assert r.returncode == 2 and b"no prompt: " in r.stderr, r
+        assert r.returncode == 2 and b"no prompt: %s empty; " % what in r.stderr, r
 
 
 def test_a_closed_standard_input_is_an_empty_one(home, stories):
