@@ -441,8 +441,8 @@ bool action_set(struct repl *r, char *arg, struct error *err)
 
 bool action_think(struct repl *r, char *arg, struct error *err)
 {
-    if (*arg)
-        return options_set(r->opt, "think", arg, err) || as_setting(err);
+    if (*arg && !options_set(r->opt, "think", arg, err))
+        return as_setting(err);
     view_say(&r->view, "think %s\n", think_name((enum think)r->opt->think));
     return true;
 }

@@ -71,8 +71,8 @@ static void tell_finish(struct repl *r)
         if (r->opt->n_predict == 0)
             view_say(&r->view, "(n-predict is 0; with /set n-predict N, /continue goes on)\n");
         else
-            view_say(&r->view, "(cut after %zu tokens, as n-predict says; /continue goes on)\n",
-                     c->session.stats.n_generated);
+            view_say(&r->view, "(cut after %zu token%s, as n-predict says; /continue goes on)\n",
+                     c->session.stats.n_generated, c->session.stats.n_generated == 1 ? "" : "s");
         break;
     case FINISH_CONTEXT:
         view_say(
