@@ -166,6 +166,8 @@ static int finish(const struct program *p, bool ok, int *death, struct error *er
         p->cuda->end();
     if (mapped_failed() && (ok || err->code != ERR_MODEL))
         ok = mapped_error(false, err);
+    if (!ok)
+        options_say_origin(p->opt, err);
     options_release(p->opt);
     if (!*death)
         *death = signals_caught();

@@ -364,6 +364,35 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
     return true;
 }
 
+// Whether the text is one about `what`: "WHAT: ...".
+static bool speaks_of(const char *text, const char *what)
+{
+    const size_t n = what ? strlen(what) : 0;
+    return n > 0 && strncmp(text, what, n) == 0 && text[n] == ':';
+}
+
+void options_say_origin(const struct options *o, struct error *err)
+{
+    size_t n;
+    const struct option_def *table = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const struct option_def *d = &table[i];
+        const struct option_origin *from = &o->origin[i];
+        if (o->given[i] || (!from->variable && from->line == 0))
+            continue;
+        const char *value =
+            d->kind == OPT_STR ? *(char *const *)((const char *)o + d->offset) : NULL;
+        if (!speaks_of(err->text, d->long_name) && !speaks_of(err->text, value))
+            continue;
+        if (from->variable)
+            error_prefix(err, "environment variable %.*s", (int)strcspn(from->variable, "="),
+                         from->variable);
+        else
+            error_prefix(err, "%s:%d", o->config_file, from->line);
+        return;
+    }
+}
+
 static bool unknown_option(const struct options *o, const char *name, struct error *err)
 {
     const char *ours = option_synonym(name), *why = option_not_there(name), *near, *space;

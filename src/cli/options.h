@@ -227,6 +227,9 @@ bool options_parse_keep(struct options *o, const char *value, struct error *err)
 
 // Whether what --spec asks for is there. Errors: ERR_USAGE.
 bool options_check_draft(const struct options *o, struct error *err);
+// An error about a value that is not from the command line, found when the value was used, says
+// where it is from, as one that was found when it was read does.
+void options_say_origin(const struct options *o, struct error *err);
 // Of options that exclude each other those of the command line stay. Errors: ERR_USAGE.
 bool options_exclude(struct options *o, struct error *err);
 

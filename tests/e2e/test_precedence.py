@@ -60,6 +60,19 @@ def test_where_both_are_from_elsewhere_the_error_says_from_where(hokku, tmp_path
     assert hokku("sessions", env=env).returncode == 0  # to whom neither is a word
 
 
+@pytest.mark.parametrize("name,value,says", [("model", "/nonexist.gguf", "/nonexist.gguf: cannot open"), ("device", "gpu", '--device: found "gpu"'),
+                                             ("system-prompt", "@nope", "@nope: no such system prompt"), ("json-schema", "@nope", "--json-schema: nope: cannot be opened")])
+def test_an_error_about_a_value_from_elsewhere_says_from_where_also_where_it_is_found_late(hokku, tmp_path, name, value, says):
+    config = tmp_path / "config/hokku/config"
+    config.parent.mkdir(parents=True)
+    variable = "HOKKU_" + name.upper().replace("-", "_")
+    assert hokku("hi", env={variable: value}).stderr.startswith(f"hokku: environment variable {variable}: {says}".encode())
+    config.write_text(f"temp 0\n{name} {value}\n")
+    assert hokku("hi").stderr.startswith(f"hokku: {config}:2: {says}".encode())
+    r = hokku(f"--{name}", value, "hi", env={variable: value})  # who has just typed it knows
+    assert r.returncode in (2, 3) and r.stderr.startswith(f"hokku: {says}".encode()), r
+
+
 @pytest.mark.parametrize("args", [["sessions"], ["models"], ["tokenize", "text"], ["inspect"], ["render", "context.json"], ["score", "text"], ["replay", "other"], ["bench", "-p", "8", "-n", "2"],
                                   ["serve", "--stop"], ["--version"], ["--print-completion", "bash"]], ids=" ".join)
 def test_what_a_configuration_says_of_answers_holds_up_nothing_else(hokku, saved, tmp_path, args):
