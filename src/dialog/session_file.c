@@ -113,6 +113,14 @@ static void import_states(const struct session_parts *p, const struct log_file *
     free(bytes);
 }
 
+// As far as is known: older programs did not say.
+static bool has_weights_of(const json_t *meta, const struct model *m)
+{
+    const char *weights = text_of(meta, "weights");
+    char now[65];
+    return !*weights || !model_sample_weights(m, now) || strcmp(weights, now) == 0;
+}
+
 // Takes as much of the KV cache as can be used; the rest is evaluated when needed.
 static void import_kv(const struct session_parts *p, int fd, const char *path, struct seq *s,
                       struct session_loaded *out)
@@ -125,6 +133,8 @@ static void import_kv(const struct session_parts *p, int fd, const char *path, s
     if (p->n_pieces > 0 && strcmp(text_of(p->meta, "kv_format"), e->kv_format) != 0)
         snprintf(why, n_why, "its KV cache is of %.60s, this device uses %.60s",
                  text_of(p->meta, "kv_format"), e->kv_format);
+    else if (p->n_pieces > 0 && !has_weights_of(p->meta, e->model))
+        snprintf(why, n_why, "the model's file has other weights now");
     const struct log_file f = {.path = path, .fd = fd};
     for (size_t i = 0; i < p->n_pieces && !*why; i++) {
         const struct kv_piece *k = &p->pieces[i];
@@ -455,8 +465,9 @@ static json_t *safe_string(const char *s)
 }
 
 // What a description says of the memory that the file holds.
-static const char *const of_memory[] = {"device",       "kv_format",    "exact", "cache_type_k",
-                                        "cache_type_v", "kv_positions", "n_ctx", "tokens"};
+static const char *const of_memory[] = {"weights",      "device",       "kv_format",
+                                        "exact",        "cache_type_k", "cache_type_v",
+                                        "kv_positions", "n_ctx",        "tokens"};
 
 // memory: the description of the memory that stays in the file; NULL: it is that of c.
 static char *describe(const struct conversation *c, const json_t *settings, size_t n_kv,
@@ -474,6 +485,9 @@ static char *describe(const struct conversation *c, const json_t *settings, size
         json_object_set_new(j, "model_path", safe_string(full));
     free(full);
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
+    char weights[65];
+    if (n_kv > 0 && model_sample_weights(m, weights))
+        json_object_set_new(j, "weights", json_string(weights));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
     if (e->exact)

@@ -21,6 +21,7 @@ static const struct {
     {"model", JSON_STRING, 0, 0, {0}},
     {"model_path", JSON_STRING, 0, 0, {0}},
     {"fingerprint", JSON_STRING, 0, 0, {0}},
+    {"weights", JSON_STRING, 0, 0, {0}},
     {"device", JSON_STRING, 0, 0, {0}},
     {"kv_format", JSON_STRING, 0, 0, {0}},
     {"kv_positions", JSON_INTEGER, 0, INT64_MAX, {0}},

@@ -79,6 +79,26 @@ static char *fingerprint(const struct gguf *g)
     return strdup(hex);
 }
 
+bool model_sample_weights(const struct model *m, char out[65])
+{
+    enum { SAMPLE = 64 };
+    struct sha256 h;
+    unsigned char digest[SHA256_BYTES];
+    if (!m->gguf)
+        return false;
+    sha256_init(&h);
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        const uint64_t n = t->n_bytes < SAMPLE ? t->n_bytes : SAMPLE;
+        const uint64_t middle = (t->n_bytes - n) / 2;
+        sha256_update(&h, t->data, (size_t)n);
+        sha256_update(&h, (const char *)t->data + middle, (size_t)n);
+    }
+    sha256_final(&h, digest);
+    sha256_hex(digest, out);
+    return true;
+}
+
 static bool read_header(struct model *m, struct error *err)
 {
     const struct arch *a = arch_find(m->gguf, err);

@@ -471,6 +471,9 @@ struct model *model_load(const char *path, struct error *err);
 // The same from an opened file (takes ownership of g, also on failure).
 struct model *model_from_gguf(struct gguf *g, const char *path, struct error *err);
 void model_free(struct model *m); // NULL is fine
+// SHA-256, as hex digits, of a few bytes of each tensor: weights that were trained on have another.
+// false: there is no file.
+bool model_sample_weights(const struct model *m, char out[65]);
 
 // The first prediction layer of m's file as a model of its own (multi-token prediction, DeepSeek-AI
 // 2024, sec. 2.2): from the hidden state of a token and the token after it, it guesses the one

@@ -171,6 +171,22 @@ def test_another_cache_type_is_read_again(hokku, tiny):
     assert j["cached_tokens"] == 0 and len(j["tokens"]) > 0
 
 
+def test_other_weights_under_the_same_metadata_are_read_again(hokku, tiny, tmp_path):
+    """A file that was trained on, in the place of the one that a session was saved with."""
+    path = tmp_path / "m.gguf"
+    first = open(tiny, "rb").read()
+    trained = first[:len(first) * 3 // 4] + bytes(b ^ 1 for b in first[len(first) * 3 // 4:])
+    path.write_bytes(first)
+    ask(hokku, path, "s", "one")
+    for weights, told in (first, False), (trained, True), (trained, False), (first, True):
+        path.unlink()
+        path.write_bytes(weights)
+        r = hokku("-m", path, *SAMPLED, "--session", "s", "--json", "two", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        j = json.loads(r.stdout)
+        assert (b"cannot be restored (the model's file has other weights now)" in r.stderr) == told, r.stderr
+        assert (j["cached_tokens"] == 0) == told and len(j["tokens"]) > 0
+
+
 def test_a_memory_that_cannot_be_restored_stays_in_the_file_until_something_is_said(chat, hokku, tiny, sessions):
     ask(hokku, tiny, "s", "one")
     path = sessions / "s.session"

@@ -467,7 +467,7 @@ static void rotation_frequencies_follow_the_papers(void **state)
 static void fingerprint_is_of_metadata_not_of_weights(void **state)
 {
     (void)state;
-    char prints[3][65];
+    char prints[3][65], samples[3][65];
     for (int i = 0; i < 3; i++) {
         struct tiny t;
         void *block;
@@ -477,11 +477,15 @@ static void fingerprint_is_of_metadata_not_of_weights(void **state)
         struct model *m = load_or_fail(&t, &block);
         assert_int_equal(strlen(m->fingerprint), 64);
         strcpy(prints[i], m->fingerprint);
+        assert_true(model_sample_weights(m, samples[i]));
+        assert_int_equal(strlen(samples[i]), 64);
         model_free(m);
         free(block);
     }
     assert_string_equal(prints[0], prints[1]);
     assert_string_not_equal(prints[0], prints[2]);
+    assert_string_not_equal(samples[0], samples[1]); // which the weights alone have
+    assert_string_equal(samples[0], samples[2]);
 }
 
 // Reads what an engine would read: every byte that a bound pointer reaches.
