@@ -56,11 +56,38 @@ static bool check(const char *path, const struct stat *st, uid_t also, struct er
     return true;
 }
 
-static int open_checked(const char *path, int flags, uid_t also, struct error *err)
+// Whether path is a link that may be followed: what counts is whose it is, and the file.
+static bool may_follow(const char *path, bool *is_link, struct error *err)
 {
-    // Not blocking: a name that is a pipe must not wait for its other end.
-    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     struct stat st;
+    *is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    return !*is_link || st.st_uid == geteuid() || st.st_uid == 0 ||
+           error_set(err, ERR_FAIL,
+                     "%s: refused: it is a symbolic link of user %u, expected one of you (user %u) "
+                     "or root: remove it",
+                     path, (unsigned)st.st_uid, (unsigned)geteuid());
+}
+
+// linked: path may be a link of the user or root.
+static int open_checked(const char *path, int flags, bool linked, uid_t also, struct error *err)
+{
+    bool is_link = false;
+    if (linked && !may_follow(path, &is_link, err)) {
+        errno = EPERM;
+        return -1;
+    }
+    // Not blocking: a name that is a pipe must not wait for its other end.
+    int fd =
+        open(path, flags | (is_link ? 0 : O_NOFOLLOW) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    struct stat st;
+    if (fd < 0 && is_link) {
+        error_set(err, ERR_FAIL,
+                  "%s: a symbolic link to what cannot be opened: %s: remove it, or bring back what "
+                  "it names",
+                  path, strerror(errno));
+        errno = EPERM;
+        return -1;
+    }
     if (fd < 0) {
         int why = errno;
         // The link, pipe or directory itself says more than the reason why it cannot be opened.
@@ -81,14 +108,14 @@ static int open_checked(const char *path, int flags, uid_t also, struct error *e
 
 int place_open(const char *path, int flags, struct error *err)
 {
-    return open_checked(path, flags, geteuid(), err);
+    return open_checked(path, flags, false, geteuid(), err);
 }
 
-static bool read_checked(const char *path, size_t max_bytes, uid_t also, struct buf *out,
-                         bool *found, struct error *err)
+static bool read_checked(const char *path, size_t max_bytes, bool linked, uid_t also,
+                         struct buf *out, bool *found, struct error *err)
 {
     struct error why = {0}; // a file that is not there is no error
-    int fd = open_checked(path, O_RDONLY, also, &why);
+    int fd = open_checked(path, O_RDONLY, linked, also, &why);
     *found = fd >= 0 || errno != ENOENT;
     if (fd < 0 && *found && err)
         *err = why;
@@ -101,7 +128,13 @@ static bool read_checked(const char *path, size_t max_bytes, uid_t also, struct 
 
 bool place_read(const char *path, size_t max_bytes, struct buf *out, bool *found, struct error *err)
 {
-    return read_checked(path, max_bytes, geteuid(), out, found, err);
+    return read_checked(path, max_bytes, false, geteuid(), out, found, err);
+}
+
+bool place_read_linked(const char *path, size_t max_bytes, struct buf *out, bool *found,
+                       struct error *err)
+{
+    return read_checked(path, max_bytes, true, geteuid(), out, found, err);
 }
 
 bool place_read_shipped(const char *path, size_t max_bytes, struct buf *out, bool *found,
@@ -109,7 +142,7 @@ bool place_read_shipped(const char *path, size_t max_bytes, struct buf *out, boo
 {
     struct stat st;
     uid_t owner = stat("/proc/self/exe", &st) == 0 ? st.st_uid : geteuid();
-    return read_checked(path, max_bytes, owner, out, found, err);
+    return read_checked(path, max_bytes, false, owner, out, found, err);
 }
 
 bool place_check(const char *path, struct error *err)

@@ -1,6 +1,6 @@
 // Files that hokku keeps or obeys: configuration, history, sessions, prompts, the cache with its
 // records, parts and locks. Whoever can change one of them can change what hokku does, so each is
-// opened here: never through a link, never waiting (a pipe), only a regular file that belongs to
+// opened here: never through a link (but place_read_linked), never waiting (a pipe), only a regular file that belongs to
 // the user or to root and that nobody else can write. What a user names on the command line (a
 // model, a prompt's file) may be anything readable and does not come here.
 #ifndef HOKKU_BASE_PLACE_H
@@ -18,6 +18,10 @@ int place_open(const char *path, int flags, struct error *err);
 // Appends a whole file to out. *found = false, and no error, when there is none.
 bool place_read(const char *path, size_t max_bytes, struct buf *out, bool *found,
                 struct error *err);
+// The same, and path may be a symbolic link of the user or of root to such a file: as programs make
+// it that keep the files of a home in one place.
+bool place_read_linked(const char *path, size_t max_bytes, struct buf *out, bool *found,
+                       struct error *err);
 // The same for what is installed with the program: its owner is trusted too, who can change the
 // program itself.
 bool place_read_shipped(const char *path, size_t max_bytes, struct buf *out, bool *found,

@@ -299,7 +299,8 @@ static bool read_config(struct options *o, struct error *err)
 {
     struct error e = {0};
     bool found;
-    if (o->config_file && !place_read(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
+    if (o->config_file &&
+        !place_read_linked(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
         return error_set(err, ERR_USAGE, "%s", e.text);
     return o->config.len == 0 ||
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);

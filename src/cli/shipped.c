@@ -115,7 +115,7 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
         return true;
     bool ok = true;
     if (own_prompts(o, &own) && buf_printf(&own, "/%s.txt", name))
-        ok = place_read(own.data, 1 << 20, out, found, err);
+        ok = place_read_linked(own.data, 1 << 20, out, found, err);
     buf_release(&own);
     file_drop_ends(out);
     if (!ok || *found)

@@ -61,6 +61,17 @@ PLANTED = {
 planted = pytest.mark.parametrize("says", list(PLANTED))
 
 
+def make_strangers_link(path, text):
+    make_link(path, text)
+    os.lchown(path, NOBODY, NOBODY)
+
+
+# Of what may be a link, as programs make it that keep the files of a home in one place.
+PLANTED_LINKED = PLANTED | {"symbolic link of user 65534": make_strangers_link}
+del PLANTED_LINKED["symbolic link"]
+planted_linked = pytest.mark.parametrize("says", list(PLANTED_LINKED))
+
+
 def said(r, path, says, code):
     err = r.stderr.decode()
     assert r.returncode == code, (r.returncode, err)
@@ -107,11 +118,33 @@ def moved():
 
 
 @as_root
-@planted
+@planted_linked
 def test_a_planted_configuration_is_refused_by_name(hokku, config, says):
-    PLANTED[says](config, b"n-predict 3\n")
+    PLANTED_LINKED[says](config, b"n-predict 3\n")
     for args in (["--version"], ["--dry-run"]):
         said(hokku(*args, timeout=20), config, says, 2)
+
+
+def test_a_configuration_may_be_a_link_of_ones_own(hokku, config, tmp_path):
+    """And so may prompts; what they name is looked at as if it lay there."""
+    dotfiles = tmp_path / "dotfiles"
+    (config.parent / "prompts").mkdir()
+    (dotfiles / "prompts").mkdir(parents=True)
+    (dotfiles / "config").write_text("n-predict 1\n")
+    (dotfiles / "prompts/mine.txt").write_text("You are mine.")
+    config.symlink_to(dotfiles / "config")
+    (config.parent / "prompts/mine.txt").symlink_to(dotfiles / "prompts/mine.txt")
+    r = hokku("--json", "-sys", "@mine", "hi")
+    assert r.returncode == 0 and b'"finish_reason":"length"' in r.stdout, r
+    (dotfiles / "config").chmod(0o666)
+    said(hokku("--version"), config, "lets everybody change it", 2)
+    (dotfiles / "config").unlink()
+    r = hokku("--version")
+    assert r.returncode == 2 and b"symbolic link to what cannot be opened: No such file" in r.stderr, r
+    config.unlink()
+    (dotfiles / "prompts/mine.txt").unlink()
+    r = hokku("-sys", "@mine", "hi")
+    assert r.returncode != 0 and b"symbolic link to what cannot be opened: No such file" in r.stderr, r
 
 
 def test_a_configuration_of_ones_own_is_read(hokku, config):
