@@ -403,8 +403,7 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     if (presence == ABSENT)
         return true;
     if (w == ROUTER_CHOICE_BIAS && !has_tensor(b, i, f.name)) {
-        snprintf(name, sizeof name, "blk.%u.exp_probs_b", i); // as some files have it
-        if (gguf_find_tensor(b->m->gguf, name))
+        if (gguf_find_tensor(b->m->gguf, choice_bias_short(name, i)))
             return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
     }
     if (a->norms_bare && (w == ATTN_NORM || w == FFN_NORM))

@@ -5,7 +5,8 @@ static bool has_choice_bias(const struct meta *k, uint32_t n_layer)
 {
     char name[TENSOR_NAME_MAX];
     for (uint32_t i = 0; i < n_layer; i++)
-        if (gguf_find_tensor(k->g, layer_tensor_name(name, i, "exp_probs_b.bias")))
+        if (gguf_find_tensor(k->g, layer_tensor_name(name, i, "exp_probs_b.bias")) ||
+            gguf_find_tensor(k->g, choice_bias_short(name, i)))
             return true;
     return false;
 }

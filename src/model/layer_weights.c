@@ -360,3 +360,9 @@ const char *layer_tensor_name(char out[static TENSOR_NAME_MAX], uint32_t i, cons
     snprintf(out, TENSOR_NAME_MAX, "blk.%u.%s%s", i, name, whole ? "" : ".weight");
     return out;
 }
+
+const char *choice_bias_short(char out[static TENSOR_NAME_MAX], uint32_t i)
+{
+    snprintf(out, TENSOR_NAME_MAX, "blk.%u.exp_probs_b", i);
+    return out;
+}

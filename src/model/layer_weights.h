@@ -32,5 +32,7 @@ enum presence layer_weight_presence(const struct arch *a, const struct hparams *
 
 // "attn_q", "attn_q.bias" -> "blk.LAYER.attn_q.weight", "blk.LAYER.attn_q.bias", in out
 const char *layer_tensor_name(char out[static TENSOR_NAME_MAX], uint32_t layer, const char *name);
+// What some files call the tensor of ROUTER_CHOICE_BIAS: without ".bias".
+const char *choice_bias_short(char out[static TENSOR_NAME_MAX], uint32_t layer);
 
 #endif

@@ -397,3 +397,13 @@ def test_models_with_alibi_are_refused(tmp_path):
     write(tmp_path / "m.gguf", "baichuan", {}, layers=40)
     r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True)
     assert "baichuan.block_count is 40: models of so many layers of this architecture have ALiBi" in r.stdout + r.stderr, r
+
+
+def test_experts_that_are_chosen_with_a_bias_are_weighed_by_sigmoid_whatever_its_tensor_is_called(tmp_path):
+    """As DeepSeek V3 does: early files say it by the bias alone."""
+    kvs, tensors = model(**FAMILIES["deepseek2"][1])
+    for t in tensors:
+        t.name = t.name.replace("exp_probs_b.bias", "exp_probs_b")
+    make_gguf.write(tmp_path / "m.gguf", [(k, v) for k, v in kvs if k != "deepseek2.expert_gating_func"], tensors)
+    r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and "by sigmoid from 2 of 4 groups" in r.stdout, r
