@@ -255,10 +255,11 @@ static uint64_t kv_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k
     return kv_cache_bytes(r->m, k, v, cpu_n_blocks(n_ctx), cpu_n_near(r->m, r->p, n_ctx));
 }
 
-// Weights stay where the file is mapped: what two models share is there once.
+// Weights stay where the file is mapped, but for those of a wider type in memory: what two models
+// share is there once.
 static uint64_t weight_bytes(const struct model *m)
 {
-    return m->weight_bytes - m->shared_bytes;
+    return m->weight_bytes - m->shared_bytes + m->grown_bytes;
 }
 
 static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)

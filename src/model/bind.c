@@ -463,6 +463,7 @@ static bool join_gate(struct binder *b, uint32_t i, struct layer *l)
         return false;
     if (to)
         both.data = to;
+    b->m->grown_bytes += both.n_bytes - q->n_bytes - gate.n_bytes;
     for (uint64_t h = 0; to && h < l->n_head; h++, to += 2 * head) {
         if (alike) {
             memcpy(to, (const char *)q->data + h * head, head);

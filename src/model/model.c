@@ -209,7 +209,7 @@ struct model *model_predictor(const struct model *m, struct error *err)
     p->layers = malloc(sizeof *p->layers);
     p->converted = NULL;
     p->n_converted = 0;
-    p->n_params = p->weight_bytes = 0;
+    p->n_params = p->weight_bytes = p->grown_bytes = 0;
     if (predict(p, m, err))
         return p;
     model_free(p);
@@ -252,7 +252,7 @@ uint64_t model_bytes_per_token(const struct model *m)
 {
     // Everything once (of experts those that it uses), except that only one row of the embedding is
     // looked up. A tied head reads the whole of the same tensor.
-    uint64_t n = m->weight_bytes;
+    uint64_t n = m->weight_bytes + m->grown_bytes;
     if (!m->tied)
         n -= m->tok_embd.n_bytes;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)

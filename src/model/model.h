@@ -452,8 +452,9 @@ struct model {
     uint32_t n_rope;
     struct layer *layers; // owned, n_layer, and behind them the facts of n_layer_predict more
     uint64_t n_params;
-    uint64_t weight_bytes;
+    uint64_t weight_bytes; // as they are in the file
     uint64_t shared_bytes; // of these, those that predicts_for has, too
+    uint64_t grown_bytes;  // in memory beside them: of weights that are of a wider type there
     // implementation
     void **converted; // owned: vectors converted to F32; a slice's vectors and runs
     size_t n_converted;

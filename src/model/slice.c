@@ -462,8 +462,9 @@ struct model *model_slice(const struct model *m, const struct model_split *s, ui
         return NULL;
     }
     slice->tied = false;
-    slice->weight_bytes -= bytes_cut(m);
+    slice->weight_bytes += m->grown_bytes - bytes_cut(m);
     slice->weight_bytes += bytes_cut(slice);
+    slice->grown_bytes = 0; // is in it
     return slice;
 }
 

@@ -1,4 +1,5 @@
 """Files of families (tests/vectors/families.py) that are damaged or hostile are refused by the name of what is wrong."""
+import json
 import subprocess
 
 import pytest
@@ -407,3 +408,17 @@ def test_experts_that_are_chosen_with_a_bias_are_weighed_by_sigmoid_whatever_its
     make_gguf.write(tmp_path / "m.gguf", [(k, v) for k, v in kvs if k != "deepseek2.expert_gating_func"], tensors)
     r = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 0 and "by sigmoid from 2 of 4 groups" in r.stdout, r
+
+
+def test_weights_that_take_more_in_memory_than_in_the_file_are_counted_so(tmp_path):
+    """Queries and their gates of two types become floats: a device's share of them is a share of that."""
+    kvs, tensors = model(**FAMILIES["afmoe"][1] | {"embd": 64, "heads": 64, "kv": 2, "head_dim": 64})
+    floats = 0
+    for t in tensors:
+        if t.name.endswith("attn_q.weight"):
+            t.type, t.data, floats = "Q4_0", bytes(t.ne[0] * t.ne[1] // 32 * 18), floats + 2 * 4 * t.ne[0] * t.ne[1]
+    make_gguf.write(tmp_path / "m.gguf", kvs, tensors)
+    r = subprocess.run([BUILD / "src/hokku", "inspect", "--json", "--devices", "0,1", tmp_path / "m.gguf"], capture_output=True,
+                       text=True, timeout=60)
+    shares = [int(d["weight_bytes"]) for d in json.loads(r.stdout)["hokku"]["devices"]]
+    assert floats // 2 < min(shares) and max(shares) < floats, (floats, shares)
