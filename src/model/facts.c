@@ -547,10 +547,16 @@ static bool check_feeds(struct meta *k, const struct arch *a, const struct model
     return true;
 }
 
-static bool halve_feeds(const struct arch *a, struct model *m)
+static bool halve_feeds(struct meta *k, const struct arch *a, struct model *m)
 {
-    for (uint32_t i = 0; a->ff_halved && i < m->hp.n_layer; i++)
+    for (uint32_t i = 0; a->ff_halved && i < m->hp.n_layer; i++) {
+        if (m->layers[i].n_ff % 2 != 0)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s.feed_forward_length is %u, expected an even number, "
+                             "since feed-forward networks are half as wide",
+                             k->arch, m->layers[i].n_ff);
         m->layers[i].n_ff /= 2;
+    }
     return true;
 }
 
@@ -580,7 +586,7 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                     hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                          : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
-           halve_feeds(a, m) && refuse_unsupported(k, a, hp) && read_prediction(k, a, hp) &&
+           halve_feeds(k, a, m) && refuse_unsupported(k, a, hp) && read_prediction(k, a, hp) &&
            experts_read(k, a, m) && check_feeds(k, a, m) && read_windows(k, a, m) &&
            read_heads(k, a, m, &d) && read_delta(k, a, m) && read_state_space(k, a, m) &&
            read_shared_kv(k, a, m) && rotation_read(k, a, m, d.full, d.windowed) &&

@@ -307,7 +307,7 @@ HOSTILE = [
     ("hy_v3", {"blk.1.exp_probs_b.bias": [8]}, "blk.1.exp_probs_b is not one that architecture hy_v3 has"),
     ("qwen3moe", {"blk.1.exp_probs_b": [9]}, "blk.1.exp_probs_b is not one that architecture qwen3moe has"),
     ("qwen", {"feed_forward_length": 80}, "blk.0.ffn_gate.weight has shape 48 x 80, expected 48 x 40"),
-    ("qwen", {"feed_forward_length": 1}, "qwen.feed_forward_length is 0 at layer 0"),
+    ("qwen", {"feed_forward_length": 161}, "qwen.feed_forward_length is 161, expected an even number"),
     ("plm", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture plm has"),
     ("plm", {"attention.kv_lora_rank": 0}, "plm.attention.kv_lora_rank is 0, expected 1 to 2,048"),
     ("cohere2moe", {P: MISSING}, "cohere2moe.attention.sliding_window_pattern is missing"),
