@@ -176,15 +176,6 @@ static void predict_item(void *arg, size_t t, int thread)
     memcpy(j->e->altup.predicted + t * width, stream(j->e, 0, t), width * sizeof(float));
 }
 
-bool cpu_altup_predict(struct cpu_engine *e, size_t il, size_t n)
-{
-    const struct layer *l = &e->base.model->layers[il];
-    struct altup_job j = {.e = e, .layer = l};
-    const char *name = l->w[ALTUP_PREDICT].name;
-    return route(e, l, n) && cpu_each_token(e, n, predict_item, &j) && look(e, il, name) &&
-           cpu_mark(e, "add", name);
-}
-
 static void correct_item(void *arg, size_t t, int thread)
 {
     (void)thread;
@@ -204,13 +195,25 @@ static void correct_item(void *arg, size_t t, int thread)
         x[d] = predicted[d] + (1 + c[0]) * x[d];
 }
 
-bool cpu_altup_correct(struct cpu_engine *e, size_t il, size_t n)
+// Each row's item, with coefficients from those weights.
+static bool move_streams(struct cpu_engine *e, size_t il, enum layer_weight w,
+                         void (*item)(void *arg, size_t t, int thread), size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
     struct altup_job j = {.e = e, .layer = l};
-    const char *name = l->w[ALTUP_CORRECT].name;
-    return route(e, l, n) && cpu_each_token(e, n, correct_item, &j) && look(e, il, name) &&
+    const char *name = l->w[w].name;
+    return route(e, l, n) && cpu_each_token(e, n, item, &j) && look(e, il, name) &&
            cpu_mark(e, "add", name);
+}
+
+bool cpu_altup_predict(struct cpu_engine *e, size_t il, size_t n)
+{
+    return move_streams(e, il, ALTUP_PREDICT, predict_item, n);
+}
+
+bool cpu_altup_correct(struct cpu_engine *e, size_t il, size_t n)
+{
+    return move_streams(e, il, ALTUP_CORRECT, correct_item, n);
 }
 
 static void add_to_side_item(void *arg, size_t t, int thread)

@@ -402,10 +402,9 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     l->w[w] = (struct weight){.name = f.name, .group = f.group, .vector = f.vector};
     if (presence == ABSENT)
         return true;
-    if (w == ROUTER_CHOICE_BIAS && !has_tensor(b, i, f.name)) {
-        if (gguf_find_tensor(b->m->gguf, choice_bias_short(name, i)))
-            return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
-    }
+    if (w == ROUTER_CHOICE_BIAS && !has_tensor(b, i, f.name) &&
+        gguf_find_tensor(b->m->gguf, choice_bias_short(name, i)))
+        return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
     if (a->norms_bare && (w == ATTN_NORM || w == FFN_NORM))
         return set_ones(b, &l->w[w]);
     if (w == ATTN_K_B || w == ATTN_V_B)
