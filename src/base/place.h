@@ -1,8 +1,8 @@
 // Files that hokku keeps or obeys: configuration, history, sessions, prompts, the cache with its
 // records, parts and locks. Whoever can change one of them can change what hokku does, so each is
-// opened here: never through a link (but place_read_linked), never waiting (a pipe), only a regular file that belongs to
-// the user or to root and that nobody else can write. What a user names on the command line (a
-// model, a prompt's file) may be anything readable and does not come here.
+// opened here: never through a link (but place_read_linked), never waiting (a pipe), only a regular
+// file that belongs to the user or to root and that nobody else can write. What a user names on the
+// command line (a model, a prompt's file) may be anything readable and does not come here.
 #ifndef HOKKU_BASE_PLACE_H
 #define HOKKU_BASE_PLACE_H
 

@@ -486,7 +486,7 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     free(full);
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     char weights[65];
-    if (n_kv > 0 && model_sample_weights(m, weights))
+    if (!memory && n_kv > 0 && model_sample_weights(m, weights))
         json_object_set_new(j, "weights", json_string(weights));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
