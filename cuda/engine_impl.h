@@ -123,6 +123,8 @@ struct scratch {
     float *beside;         // (n_batch, n_embd) of feed-forward networks beside experts
     float *told;           // (n_batch, n_layer * n_embd_layer) what layers are told of the tokens
     float *told_proj;      // the same, on its way there
+    float *side;           // (n_side, n_batch, n_embd) streams beside x
+    float *predicted;      // (n_batch, n_embd) see struct altup
     uint32_t n_logits;
     float *logits; // (n_logits, n_vocab)
     // Of a rank alone (ranks.h):
@@ -264,6 +266,7 @@ struct cuda_engine {
     struct wmat tok_embd, output;
     struct wmat token_layers, token_layers_proj; // where layers are told of the token
     const float *token_layers_norm;
+    struct wmat altup_proj, altup_unembd_proj; // n_side stacked
     const float *output_norm, *output_norm_bias; // NULL: none
     const float *output_bias;                    // (n_vocab), NULL: none
     const float *ones;        // (head_dim), where norms without weights ask for them
@@ -547,7 +550,8 @@ static inline bool norm_is_apart(const struct hparams *hp, const struct weight *
 // norm of its own.
 static inline bool input_is_kept(const struct layer *l)
 {
-    return l->mixer == MIXER_LINEAR || (l->mixer == MIXER_ATTENTION && l->ssm.n_head > 0);
+    return l->mixer == MIXER_LINEAR || l->n_laurel > 0 ||
+           (l->mixer == MIXER_ATTENTION && l->ssm.n_head > 0);
 }
 
 // Whether the layer has a feed-forward network beside its experts.
@@ -559,7 +563,7 @@ static inline bool is_beside(const struct layer *l)
 // Whether gate and up can be multiplied in one launch that leaves act(gate) * up.
 static inline bool gate_is_fused(const struct layer *l)
 {
-    return l->w[FFN_GATE].data && !l->w[FFN_GATE_BIAS].data && !l->w[FFN_UP_BIAS].data &&
+    return l->w[FFN_GATE].data && !l->sparse && !l->w[FFN_GATE_BIAS].data && !l->w[FFN_UP_BIAS].data &&
            (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 
@@ -733,6 +737,10 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
 bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_layer *l);
 
 // ---- forward_attention.cu
+
+// Of layers that clamp them, n rows of s.q, s.k and s.v.
+bool cuda_clamp(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                struct error *err);
 
 // s.att (n, n_head * head_dim) = attention of the one token of a step (n = 0), of n tokens, or of
 // the rows of e->pass, from s.q, s.k and s.v; or, of these rows, packed (NULL: not) instead.

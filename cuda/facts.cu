@@ -57,9 +57,12 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
                ? "a feed-forward network beside something else than attention"
            : input_is_kept(l) && !l->w[ATTN_NORM].data
                ? "a mixer that reads what it adds to, without attn_norm"
-           : l->qkv_clamp > 0.0f            ? "queries, keys and values that are clamped"
-           : l->n_laurel > 0                ? "what laurel_l and laurel_r add beside attention"
-           : l->sparse                      ? "gates that are cut off above their mean"
+           : l->qkv_clamp > 0.0f && (l->gated || l->latent.n_kv > 0)
+               ? "queries, keys and values that are clamped, gated or of latents"
+           : l->n_laurel > 0 && (l->parallel || l->mixer != MIXER_ATTENTION)
+               ? "what laurel_l and laurel_r add beside something else than attention alone"
+           : l->sparse && (l->experts.n > 0 || !l->w[FFN_GATE].data)
+               ? "gates that are cut off, of experts or without their matrix"
            : l->gated && l->latent.n_kv > 0 ? "gated latent attention"
            : l->latent.n_kv > 0             ? unknown_latent(l, norm)
            : norm != NORM_RMS && l->qk_norm == QK_NORM_WHOLE
@@ -89,8 +92,6 @@ static bool has_end_bias(const struct layer *l)
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
     bool bounded = !m->predicts_for; // the stream, see range.cu
-    if (m->hp.n_side > 0)
-        return refuse(err, "", "streams beside the residual one");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);
@@ -100,6 +101,8 @@ bool cuda_check_facts(const struct model *m, struct error *err)
             what = "no attn_norm, and not all that was added before is normed";
         if (!what && m->hp.residual_scale != 1.0f && has_end_bias(l))
             what = "a bias of what the layer adds, which is scaled";
+        if (!what && m->hp.n_side > 0 && l->w[LAYER_SCALE].data)
+            what = "a scale of the layer, of several streams";
         if (what)
             return refuse(err, layer, what);
         bounded &= l->w[ATTN_POST_NORM].data && l->w[FFN_POST_NORM].data &&

@@ -11,12 +11,15 @@ bool cuda_look(struct cuda_engine *e, const struct gpu_layer *l, const char *wha
     const size_t n = e->hp.n_embd;
     float *x = (float *)malloc(n * sizeof *x);
     bool ok = x || error_oom(err, "a token's values", n * sizeof *x);
-    ok = ok &&
-         CHECK_CUDA(cudaMemcpyAsync(x, e->s.x, n * sizeof *x, cudaMemcpyDeviceToHost, e->q.stream),
-                    err) &&
-         CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
-    if (ok)
-        finite_step(e->search, l ? (uint32_t)(l - e->layers) : 0, x, n, what);
+    for (uint32_t i = 0; ok && i <= (l ? e->hp.n_side : 0); i++) { // streams
+        const float *from = i == 0 ? e->s.x : e->s.side + (i - 1) * e->base.n_batch * n;
+        ok =
+            CHECK_CUDA(cudaMemcpyAsync(x, from, n * sizeof *x, cudaMemcpyDeviceToHost, e->q.stream),
+                       err) &&
+            CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+        if (ok)
+            finite_step(e->search, l ? (uint32_t)(l - e->layers) : 0, x, n, what);
+    }
     free(x);
     return ok;
 }

@@ -2,6 +2,7 @@
 // Touvron et al. 2023) whose layers are what their facts say (model/model.h). Once for a single
 // token, where fused matrix-vector kernels do nearly everything, and once for many, where matrices
 // meet matrices.
+#include "altup.h"
 #include "engine_impl.h"
 
 static bool attends(const struct gpu_layer *l)
@@ -137,7 +138,7 @@ static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, 
         add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
     if (l->facts->w[ATTN_V].data)
         add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
-    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) &&
+    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) && cuda_clamp(e, l, 1, err) &&
            cuda_norm_heads(e, l, 1, &s->step->done, err);
 }
 
@@ -161,6 +162,16 @@ static bool experts_beside_one(struct cuda_engine *e, const struct gpu_layer *l,
            cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
 }
 
+// s.gate (n, n_ff) = act(s.gate) * up
+static bool activate(const struct cuda_engine *e, const struct layer *l, const float *up,
+                     uint32_t n, struct error *err)
+{
+    float *gate = e->s.gate;
+    return l->sparse
+               ? gate_cut_launch(&e->q, l->act, &l->xielu, l->sparsity, gate, up, n, l->n_ff, err)
+               : gate_launch(&e->q, l->act, &l->xielu, gate, up, (size_t)n * l->n_ff, err);
+}
+
 static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                              struct error *err)
 {
@@ -177,8 +188,7 @@ static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, s
         add_part(&m, &l->w[FFN_GATE], l->v[FFN_GATE_BIAS], s->gate);
     add_part(&m, &l->w[FFN_UP], l->v[FFN_UP_BIAS], gated ? s->up : s->gate);
     return multiply_one(e, group_of(l, FFN_UP), &m, err) &&
-           (fused ||
-            gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, f->n_ff, err)) &&
+           (fused || activate(e, f, gated ? s->up : NULL, 1, err)) &&
            (is_beside(f)
                 ? experts_beside_one(e, l, err)
                 : add_one(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, l->v[FFN_POST_NORM], err));
@@ -240,11 +250,13 @@ static bool end_layer_one(struct cuda_engine *e, const struct gpu_layer *l, stru
     const struct scratch *s = &e->s;
     if (!l->facts->w[TOKEN_GATE].data)
         return true;
-    struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
+    const bool streams = e->hp.n_side > 0;
+    struct matvec m = one_column(e, {streams ? s->normed : s->x, NULL}, MATVEC_STORE);
     add_part(&m, &l->w[TOKEN_GATE], NULL, s->gate);
     const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
     return multiply_one(e, name_of(l, TOKEN_GATE), &m, err) && gate_told(e, l, 1, err) &&
-           add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err);
+           (streams ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, 0, err)
+                    : add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err));
 }
 
 // What reads the norm of its mixer.
@@ -283,13 +295,16 @@ static bool mix_beside(struct cuda_engine *e, const struct gpu_layer *l, struct 
 static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     struct input in = {};
-    if (!read_to_mix(e, l, 0, &in, err) || (attends(l) && !project_one(e, l, in, err)) ||
+    if (!cuda_altup_predict(e, l, 0, err) || !read_to_mix(e, l, 0, &in, err) ||
+        (attends(l) && !project_one(e, l, in, err)) ||
         // parallel: nothing but what is kept reads x once the feed-forward network has
         (l->facts->parallel && !feed_forward_one(e, l, in, err)) ||
-        (attends(l) && !attend_one(e, l, err)) || !mix_beside(e, l, in, 0, err))
+        (attends(l) && !attend_one(e, l, err)) || !mix_beside(e, l, in, 0, err) ||
+        !cuda_laurel(e, l, in, 0, err))
         return false;
-    return l->facts->parallel || !layer_feeds(l->facts) ||
-           (read_to_feed(e, l, 0, &in, err) && feed_forward_one(e, l, in, err));
+    return (l->facts->parallel || !layer_feeds(l->facts) ||
+            (read_to_feed(e, l, 0, &in, err) && feed_forward_one(e, l, in, err))) &&
+           cuda_altup_correct(e, l, 0, err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
@@ -298,12 +313,12 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
                       e->hp.embd_scale, &e->ropes, &s->step->at, true, &s->step->done, err) ||
         !cuda_look(e, NULL, "token_embd", err) || !cuda_join(e, 0, err) ||
-        (e->token_layers_norm && !tell_one(e, err)))
+        (e->token_layers_norm && !tell_one(e, err)) || !cuda_altup_begin(e, 0, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!layer_one(e, &e->layers[i], err) || !end_layer_one(e, &e->layers[i], err))
             return false;
-    return true;
+    return cuda_altup_end(e, 0, err);
 }
 
 // ---- many tokens
@@ -546,7 +561,8 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
                            false,
                            group_of(l, ATTN_Q)};
     return prepare(e, in.x, n, in.norm, &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_norm_heads(e, l, n, NULL, err);
+           multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_clamp(e, l, n, err) &&
+           cuda_norm_heads(e, l, n, NULL, err);
 }
 
 // Attention packs its results itself for the product that they are for, if that takes them so: in a
@@ -616,8 +632,7 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
                end_feed_many(e, l, NULL, s->ff_f16, s->undo_gated, n, err);
     }
     return multiply(e, p, s->act_f16, s->undo, n, err) &&
-           gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, (size_t)n * f->n_ff,
-                       err) &&
+           activate(e, f, gated ? s->up : NULL, n, err) &&
            end_feed_many(e, l, s->gate, s->act_f16, s->undo, n, err);
 }
 
@@ -625,12 +640,15 @@ static bool layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_
                        struct error *err)
 {
     struct input in = {};
-    if (!read_to_mix(e, l, n, &in, err) || (attends(l) && !project_many(e, l, in, n, err)) ||
+    if (!cuda_altup_predict(e, l, n, err) || !read_to_mix(e, l, n, &in, err) ||
+        (attends(l) && !project_many(e, l, in, n, err)) ||
         (l->facts->parallel && !feed_forward_many(e, l, in, n, err)) || // see layer_one
-        (attends(l) && !attend_many(e, l, n, err)) || !mix_beside(e, l, in, n, err))
+        (attends(l) && !attend_many(e, l, n, err)) || !mix_beside(e, l, in, n, err) ||
+        !cuda_laurel(e, l, in, n, err))
         return false;
-    return l->facts->parallel || !layer_feeds(l->facts) ||
-           (read_to_feed(e, l, n, &in, err) && feed_forward_many(e, l, in, n, err));
+    return (l->facts->parallel || !layer_feeds(l->facts) ||
+            (read_to_feed(e, l, n, &in, err) && feed_forward_many(e, l, in, n, err))) &&
+           cuda_altup_correct(e, l, n, err);
 }
 
 static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err)
@@ -642,18 +660,21 @@ static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err
            tell(e, n, NULL, err);
 }
 
-static bool end_layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool end_layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                            struct error *err)
 {
     const struct scratch *s = &e->s;
     const struct products p = {{&l->w[TOKEN_GATE]},   {NULL}, {s->gate}, 1, false,
                                name_of(l, TOKEN_GATE)};
     const enum layer_weight no_bias = TOKEN_PROJ; // as in end_layer_one
-    return !l->facts->w[TOKEN_GATE].data ||
-           (prepare(e, s->x, n, NULL, &p, err) && multiply(e, &p, s->act_f16, s->undo, n, err) &&
-            gate_told(e, l, n, err) &&
-            add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo, l->v[TOKEN_POST_NORM],
-                     n, err));
+    const bool streams = e->hp.n_side > 0;
+    if (!l->facts->w[TOKEN_GATE].data)
+        return true;
+    return prepare(e, streams ? s->normed : s->x, n, NULL, &p, err) &&
+           multiply(e, &p, s->act_f16, s->undo, n, err) && gate_told(e, l, n, err) &&
+           (streams ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
+                    : add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo,
+                               l->v[TOKEN_POST_NORM], n, err));
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -664,13 +685,14 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
                       e->hp.embd_scale, &e->ropes, e->pass ? s->rows : &s->step->at, !e->pass, NULL,
                       err) ||
-        !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)))
+        !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)) ||
+        !cuda_altup_begin(e, n, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted_alike(e, err) ||
             !layer_many(e, &e->layers[i], n, err) || !end_layer_many(e, &e->layers[i], n, err))
             return false;
-    return true;
+    return cuda_altup_end(e, n, err);
 }
 
 // ---- for what is computed elsewhere

@@ -88,3 +88,15 @@ bool cuda_attend(const struct cuda_engine *e, const struct gpu_layer *l, uint32_
            : e->pass ? attend_pass(e, a, err)
                      : attention_prefill_launch(cuda_queue(e, "kv"), &a, n, err);
 }
+
+bool cuda_clamp(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                struct error *err)
+{
+    const struct layer *f = l->facts;
+    const size_t n_q = (size_t)n * f->n_head * f->head_dim,
+                 n_kv = (size_t)n * f->n_head_kv * f->head_dim;
+    const struct clamp_rows c = {{e->s.q, e->s.k, e->s.v},
+                                 {n_q, f->w[ATTN_K].data ? n_kv : 0, f->w[ATTN_V].data ? n_kv : 0},
+                                 f->qkv_clamp};
+    return !(f->qkv_clamp > 0.0f) || clamp_launch(cuda_queue(e, group_of(l, ATTN_Q)), &c, err);
+}

@@ -199,6 +199,14 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
                  const float *up, size_t n_total, struct error *err);
 
+// No element of x[i] (n[i]) is further from 0 than `most`.
+struct clamp_rows {
+    float *x[3];
+    size_t n[3];
+    float most;
+};
+bool clamp_launch(const struct queue *q, const struct clamp_rows *c, struct error *err);
+
 // y (n, n_cols), rows ld_y apart, = x (n, n_cols) normed with weights w and biases b (n_cols), b
 // NULL: none. For the norms that no other kernel knows.
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,

@@ -119,6 +119,10 @@ static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint
         n = add_jobs(jobs, n, &m->token_layers, &e->token_layers, max_bytes);
         n = add_jobs(jobs, n, &m->token_layers_proj, &e->token_layers_proj, max_bytes);
     }
+    if (m->hp.n_side > 0) {
+        n = add_jobs(jobs, n, &m->altup_proj, &e->altup_proj, max_bytes);
+        n = add_jobs(jobs, n, &m->altup_unembd_proj, &e->altup_unembd_proj, max_bytes);
+    }
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];

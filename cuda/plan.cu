@@ -97,7 +97,8 @@ static struct attention_scratch largest_attention(const struct cuda_engine *e,
 
 static bool any_norm_is_apart(const struct model *m)
 {
-    bool any = norm_is_apart(&m->hp, &m->output_norm_bias);
+    // (what is told of a token is gated by a scaled stream, where there are several)
+    bool any = norm_is_apart(&m->hp, &m->output_norm_bias) || m->hp.n_side > 0;
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         any |= input_is_kept(&m->layers[i]);
         for (enum layer_weight bias : {ATTN_NORM_BIAS, FFN_NORM_BIAS})
@@ -170,6 +171,11 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         take_matrix(w, &m->token_layers_proj, &e->token_layers_proj);
         e->token_layers_norm = take_vector(w, hp->n_embd_layer);
         has_f32 |= m->token_layers_proj.type == QUANT_F32;
+    }
+    if (hp->n_side > 0) {
+        take_matrix(w, &m->altup_proj, &e->altup_proj);
+        take_matrix(w, &m->altup_unembd_proj, &e->altup_unembd_proj);
+        has_f32 |= m->altup_proj.type == QUANT_F32 || m->altup_unembd_proj.type == QUANT_F32;
     }
     e->output_norm = take_vector(w, hp->n_embd);
     e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
@@ -249,6 +255,11 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         const uint64_t n_told = (uint64_t)n_batch * hp->n_layer * hp->n_embd_layer;
         s->told = (float *)take(a, n_told * sizeof(float));
         s->told_proj = (float *)take(a, n_told * sizeof(float));
+    }
+    if (hp->n_side > 0) {
+        const uint64_t n_stream = (uint64_t)n_batch * hp->n_embd;
+        s->side = (float *)take(a, hp->n_side * n_stream * sizeof(float));
+        s->predicted = (float *)take(a, n_stream * sizeof(float));
     }
     if (m->predicts_for) {
         e->prediction.hidden = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
@@ -362,11 +373,14 @@ static void add(struct rows *r, const char *kernel, const char *weight, const ch
     r->n++;
 }
 
+// All of them, where they are stacked, as long as they are not those of experts.
 static void add_matrix(struct rows *r, const struct weight *w, const char *kernel, uint64_t n_out)
 {
-    uint64_t io = ((uint64_t)w->n_cols + n_out) * sizeof(float); // once; other blocks find it in L2
+    const uint64_t n = w->n_stacked ? w->n_stacked : 1;
+    // once; other blocks find it in L2
+    const uint64_t io = n * ((uint64_t)w->n_cols + n_out) * sizeof(float);
     add(r, kernel, w->name, quant_info(w->type)->name,
-        cuda_layout_bytes(w->type, w->rows, w->n_cols) + io, w->n_bytes + io);
+        n * cuda_layout_bytes(w->type, w->rows, w->n_cols) + io, w->n_bytes + io);
 }
 
 // Of the experts that a token uses; each has an input of its own, or all have the same.
@@ -454,6 +468,9 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
                 add_weight(&r, l, k);
         }
     }
+    for (const struct weight *w : {&m->altup_proj, &m->altup_unembd_proj})
+        if (w->data)
+            add_matrix(&r, w, "matvec", w->rows);
     add_matrix(&r, &m->output, "matvec", hp->n_vocab);
     add(&r, "sampler", "logits", "F32", (uint64_t)hp->n_vocab * 4, (uint64_t)hp->n_vocab * 4);
     return r.n;

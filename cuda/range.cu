@@ -41,6 +41,8 @@ static const struct {
     {SHARED_GATE, NONE, NONE, NONE},
     {SHARED_UP, NONE, NONE, NONE},
     {SHARED_DOWN, NONE, NONE, NONE},
+    {LAUREL_L, NONE, NONE, NONE},
+    {LAUREL_R, NONE, NONE, NONE},
     {TOKEN_GATE, NONE, NONE, NONE},
     {TOKEN_PROJ, NONE, NONE, NONE},
 };
@@ -164,8 +166,9 @@ static bool reads_the_stream(const struct model *m)
 
 bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct error *err)
 {
-    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and three that no layer has
-        n_bytes = (n + 3) * sizeof(struct weight_range);
+    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and five that no layer has
+        n_bytes = (n + 5) * sizeof(struct weight_range);
+    struct wmat *const altup[] = {&e->altup_proj, &e->altup_unembd_proj};
     float rms = 0.0f;
     struct weight_range *device = NULL, *host = (struct weight_range *)malloc(n_bytes);
     bool ok = (host || error_oom(err, "the ranges of the weights", n_bytes)) &&
@@ -181,6 +184,10 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
     if (m->predicts_for)
         ok =
             ok && weight_range_launch(&e->q, &e->prediction.joint, NULL, NULL, &device[n + 2], err);
+    for (int i = 0; ok && i < 2 && e->hp.n_side > 0; i++) {
+        const struct wmat w = whole_stack(altup[i], e->hp.n_side);
+        ok = weight_range_launch(&e->q, &w, NULL, NULL, &device[n + 3 + i], err);
+    }
     ok = ok &&
          CHECK_CUDA(cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, e->q.stream),
                     err) &&
@@ -191,6 +198,9 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
         e->token_layers_proj.half_scale = half_range(host[n + 1].top);
     if (ok && m->predicts_for && e->prediction.joint.type != QUANT_F16)
         e->prediction.joint.half_scale = half_range(host[n + 2].top);
+    for (int i = 0; ok && i < 2 && e->hp.n_side > 0; i++)
+        if (altup[i]->type != QUANT_F16)
+            altup[i]->half_scale = half_range(host[n + 3 + i].top);
     for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
         take_layer(e, &m->layers[i], host + i * N_LAYER_WEIGHTS, &rms, &e->layers[i]);
     cudaFree(device);

@@ -65,6 +65,17 @@ static __global__ void __launch_bounds__(THREADS)
         gate[i] = up ? gated(act, p, gate[i], up[i]) : activate_any(act, p, gate[i]);
 }
 
+// Grid (ceil(most n / THREADS), 3)
+static __global__ void __launch_bounds__(THREADS) clamp_kernel(const struct clamp_rows c)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    float *x = c.x[blockIdx.y];
+    griddep_launch_dependents();
+    griddep_wait();
+    if (i < c.n[blockIdx.y]) // what is not a number stays so
+        x[i] = x[i] > c.most ? c.most : x[i] < -c.most ? -c.most : x[i];
+}
+
 // Grid (ceil(n * width / THREADS))
 static __global__ void __launch_bounds__(THREADS)
     gate_told_kernel(enum activation act, const struct xielu p, float *gate, const float *told,
@@ -349,6 +360,19 @@ bool gate_launch(const struct queue *q, enum activation act, const struct xielu 
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     return launch_kernel(err, l, gate_kernel, act, *p, gate, up, n_total);
+}
+
+bool clamp_launch(const struct queue *q, const struct clamp_rows *c, struct error *err)
+{
+    size_t most = c->n[0] > c->n[1] ? c->n[0] : c->n[1];
+    most = most > c->n[2] ? most : c->n[2];
+    struct launch l = {.name = "clamp",
+                       .grid = dim3((unsigned)div_up(most, (size_t)THREADS), 3),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, clamp_kernel, *c);
 }
 
 bool gate_told_launch(const struct queue *q, enum activation act, const struct xielu *p,

@@ -404,13 +404,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
           expert_ff=None, shared_ff=0, delta=None, conv=None, ssm=None, scales=False, post_norms=False, fused=(), windowed=None, k_is_v=False, shared_kv=0,
-          told=0, softcap=0.0):
+          told=0, softcap=0.0, streams=0, sparse=0):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // max(heads, 1)
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
-    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3", "gemma4") if qk_norm is None else qk_norm
+    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3", "gemma3n", "gemma4") if qk_norm is None else qk_norm
     biases = biases or arch == "gpt-oss"
     rng = np.random.default_rng([seed, 2])
     has_window = [bool(windowed) and (i + 1) % windowed[3] != 0 for i in range(layers)]
@@ -449,7 +449,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             matrix(b + f"attn_{part}.weight", embd, rows, i)
         if qk_norm:
             vector(b + "attn_k_norm.weight", around_one(width))
-            scale = width ** -0.5 if arch == "gemma4" else 1  # its scores have no other
+            scale = width ** -0.5 if arch in ("gemma3n", "gemma4") else 1  # its scores have no other
             vector(b + "attn_q_norm.weight", around_one(width) * scale)
         vector(b + "attn_norm.weight", around_one(embd))
         matrix(b + "attn_output.weight", n_q, embd, i)
@@ -516,6 +516,16 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         vector(b + "post_norm.weight", around_one(embd))
         matrix(b + "proj.weight", told, embd, i)
 
+    def several_streams(b):  # Gemma 3n, whose quantised files have these as float16
+        for name, n_cols, rows in (("laurel_l", embd, 64), ("laurel_r", 64, embd)):
+            tensors.append(Tensor(b + name + ".weight", [n_cols, rows], "F16"))
+        for name in ("laurel_post_norm", "altup_router_norm", "altup_correct_scale"):
+            vector(b + name + ".weight", around_one(embd))
+        for name, n_cols, rows, std in (("router", embd, streams, embd ** 0.5), ("predict_coef", streams, streams * streams, 0.2),
+                                        ("correct_coef", streams, streams, 0.2)):
+            data = rng.normal(0, std, n_cols * rows).astype(np.float32)
+            tensors.append(Tensor(b + f"altup_{name}.weight", [n_cols, rows], "F32", data.tobytes()))
+
     def outer():
         if not tied:
             matrix("output.weight", embd, vocab)
@@ -529,6 +539,8 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             matrix("per_layer_model_proj.weight", embd, layers * told)
             vector("per_layer_proj_norm.weight", around_one(told))
             matrix("per_layer_token_embd.weight", layers * told, vocab)
+        for name in ("altup_proj.weight", "altup_unembd_proj.weight") * bool(streams):
+            tensors.append(Tensor(name, [embd, embd, streams - 1], "F16"))
 
     outer()
     for i in range(layers):
@@ -557,11 +569,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         if post_norms:
             vector(b + "post_attention_norm.weight", around_one(embd))
             vector(b + "post_ffw_norm.weight", around_one(embd))
+        if told:
+            token_input(b, i)
+        if streams:
+            several_streams(b)
         if arch == "gemma4":
             if experts:
                 mixture_beside(b, i)
-            if told:
-                token_input(b, i)
             vector(b + "layer_output_scale.weight", around_one(1))
     if shapes:
         tensors = retype(tensors, shapes)
@@ -604,10 +618,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     if swa:
         kvs.append((f"{arch}.attention.sliding_window", swa))
     if windowed:
-        kvs += [(f"{arch}.attention.sliding_window_pattern", has_window), (f"{arch}.attention.key_length_swa", windowed[1]),
-                (f"{arch}.attention.value_length_swa", windowed[1]), (f"{arch}.rope.dimension_count_swa", windowed[1]),
-                (f"{arch}.rope.freq_base_swa", windowed[2])]
-    if arch == "gemma4":
+        kvs += [(f"{arch}.attention.sliding_window_pattern", has_window), (f"{arch}.rope.freq_base_swa", windowed[2])]
+        if not streams:
+            kvs += [(f"{arch}.{key}_swa", windowed[1]) for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")]
+    if streams:
+        kvs += [(f"{arch}.altup.num_inputs", streams), (f"{arch}.altup.active_idx", 0),
+                (f"{arch}.activation_sparsity_scale", [1.6448536 if i < sparse else float("-inf") for i in range(layers)])]
+    if arch in ("gemma3n", "gemma4"):
         kvs += [(f"{arch}.attention.shared_kv_layers", shared_kv), (f"{arch}.embedding_length_per_layer_input", told)]
     if softcap:
         kvs.append((f"{arch}.final_logit_softcapping", softcap))

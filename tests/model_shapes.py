@@ -33,6 +33,11 @@ SHAPES = {
            "31b": dict(layers=60, embd=5376, ff=21504, heads=32, kv_heads=4, windowed=(16, 256, 1e4, 6), swa=1024, ctx=262144, k_is_v=True),
            "e4b": dict(layers=42, embd=2560, ff=10240, heads=8, kv_heads=2, windowed=(2, 256, 1e4, 6), swa=512, ctx=131072, shared_kv=18,
                        told=256)}.items()},
+    # sparse: so many layers cut gates off
+    **{f"gemma3n-{name}": dict(arch="gemma3n", layers=layers, embd=2048, ff=ff, heads=8, kv_heads=2, head_dim=256, vocab=262144,
+                               rope_theta=1e6, softcap=30.0, post_norms=True, windowed=(2, 256, 1e4, 5), swa=512, ctx=32768, shared_kv=shared,
+                               told=256, streams=4, sparse=10)
+       for name, layers, ff, shared in (("e2b", 30, 8192, 10), ("e4b", 35, 16384, 15))},
     "phi-4": dict(arch="phi3", layers=40, embd=5120, ff=17920, heads=40, kv_heads=10, head_dim=128, rope_dim=128, vocab=100352, tied=False,
                   rope_theta=250000.0, ctx=16384, fused=("qkv", "gate_up")),
     "mistral-small-24b": dict(arch="llama", layers=40, embd=5120, ff=32768, heads=32, kv_heads=8, head_dim=128, vocab=131072, tied=False,

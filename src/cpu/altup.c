@@ -120,33 +120,22 @@ static bool look(struct cpu_engine *e, size_t il, const char *what)
     return true;
 }
 
-static void router_norm_item(void *arg, size_t t, int thread)
-{
-    (void)thread;
-    const struct altup_job *j = arg;
-    cpu_norm_row(j->e, stream(j->e, 0, t), j->w, NULL, n_embd(j->e),
-                 j->e->normed.f + t * j->e->normed.n_pad);
-}
-
-// modes = altup_router altup_router_norm(x)
-static bool route(struct cpu_engine *e, const struct layer *l, size_t n)
-{
-    struct altup_job j = {.e = e, .w = layer_vector(l, ALTUP_ROUTER_NORM)};
-    const struct weight *w = &l->w[ALTUP_ROUTER];
-    const struct cpu_matmul m = {w, &e->normed, NULL, e->altup.modes, w->rows, n, false};
-    return cpu_each_token(e, n, router_norm_item, &j) &&
-           cpu_mark(e, "norm", l->w[ALTUP_ROUTER_NORM].name) && cpu_multiply(e, &m, 1);
-}
-
-// out (n_out) = w tanh(modes / n_embd), of row t
+// out (n_out) = w tanh(altup_router altup_router_norm(x) / n_embd), of row t; its normed row is
+// overwritten.
 static void coefficients(const struct altup_job *j, enum layer_weight weight, size_t t,
                          size_t n_out, float *out)
 {
-    const size_t n = 1 + j->e->base.model->hp.n_side;
-    const float *w = layer_vector(j->layer, weight), *modes = j->e->altup.modes + t * n;
-    float m[MOST];
-    for (size_t k = 0; k < n; k++)
-        m[k] = tanhf(modes[k] / (float)n_embd(j->e));
+    const size_t n = 1 + j->e->base.model->hp.n_side, width = n_embd(j->e);
+    const float *w = layer_vector(j->layer, weight), *router = layer_vector(j->layer, ALTUP_ROUTER);
+    float *normed = j->e->normed.f + t * j->e->normed.n_pad, m[MOST];
+    cpu_norm_row(j->e, stream(j->e, 0, t), layer_vector(j->layer, ALTUP_ROUTER_NORM), NULL, width,
+                 normed);
+    for (size_t k = 0; k < n; k++) {
+        double sum = 0;
+        for (size_t i = 0; i < width; i++)
+            sum += (double)router[k * width + i] * (double)normed[i];
+        m[k] = tanhf((float)sum / (float)width);
+    }
     for (size_t i = 0; i < n_out; i++) {
         out[i] = 0;
         for (size_t k = 0; k < n; k++)
@@ -202,8 +191,7 @@ static bool move_streams(struct cpu_engine *e, size_t il, enum layer_weight w,
     const struct layer *l = &e->base.model->layers[il];
     struct altup_job j = {.e = e, .layer = l};
     const char *name = l->w[w].name;
-    return route(e, l, n) && cpu_each_token(e, n, item, &j) && look(e, il, name) &&
-           cpu_mark(e, "add", name);
+    return cpu_each_token(e, n, item, &j) && look(e, il, name) && cpu_mark(e, "add", name);
 }
 
 bool cpu_altup_predict(struct cpu_engine *e, size_t il, size_t n)

@@ -98,7 +98,6 @@ struct cpu_ssm {
 struct cpu_altup {
     float *side;      // (n_side, n_batch, n_embd)
     float *predicted; // (n, n_embd) what is predicted of the residual stream
-    float *modes;     // (n, 1 + n_side) what the router gives
 };
 
 // Of experts that work on a latent (struct experts in model/model.h).

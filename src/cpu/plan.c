@@ -130,7 +130,6 @@ static struct cpu_altup carve_altup(struct carver *c, const struct hparams *hp, 
     const size_t n_side = hp->n_side;
     struct cpu_altup x = {.side = carve(c, n_side * n * hp->n_embd, sizeof *x.side)};
     x.predicted = carve(c, n_side > 0 ? n * hp->n_embd : 0, sizeof *x.predicted);
-    x.modes = carve(c, n_side > 0 ? n * (1 + n_side) : 0, sizeof *x.modes);
     return x;
 }
 

@@ -131,7 +131,7 @@ static const struct row {
     [SHARED_DOWN] = {"ffn_down_shexp", N_EMBD, N_FF_SHARED},
     [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
     [ALTUP_ROUTER_NORM] = {"altup_router_norm", ONE, N_EMBD},
-    [ALTUP_ROUTER] = {"altup_router", N_STREAMS, N_EMBD},
+    [ALTUP_ROUTER] = {"altup_router", ONE, N_EMBD},
     [ALTUP_PREDICT] = {"altup_predict_coef", ONE, N_STREAMS},
     [ALTUP_CORRECT] = {"altup_correct_coef", ONE, N_STREAMS},
     [ALTUP_SCALE] = {"altup_correct_scale", ONE, N_EMBD},
@@ -324,6 +324,8 @@ struct weight_form layer_weight_form(const struct arch *a, const struct hparams 
         f.rows = l->ssm.n_head;
     if (w == SSM_NORM)
         f.rows = l->ssm.n_group;
+    if (w == ALTUP_ROUTER)
+        f.rows = 1 + hp->n_side;
     if (w == ALTUP_PREDICT)
         f.rows = f.n_cols * f.n_cols;
     if (w == ALTUP_CORRECT)

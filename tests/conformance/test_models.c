@@ -156,11 +156,10 @@ static void check_greedy(struct engine *e, const json_t *expected, size_t n)
 }
 
 // Of a folder of others there may be models that hokku does not run, or only the CPU engine (see
-// cuda/facts.cu); of those here, that is so of two families.
+// cuda/facts.cu).
 static bool may_be_refused(const char *path, const char *why)
 {
-    const bool own = strncmp(path, vectors_dir(0), strlen(vectors_dir(0))) == 0 &&
-                     !strstr(path, "/olmo-clamped-") && !strstr(path, "/gemma3n-");
+    const bool own = strncmp(path, vectors_dir(0), strlen(vectors_dir(0))) == 0;
     return (n_devices > 1 && (strstr(why, "can be split among at most") ||
                               strstr(why, "cannot be split among devices yet"))) ||
            (!own && (strstr(why, "the CUDA engine does not compute this yet") ||

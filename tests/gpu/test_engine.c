@@ -438,11 +438,14 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         const char *name;
         size_t at; // of a layer
         uint32_t u;
+        size_t and_at; // 0: nothing more
     } facts[] = {
         {"heads wider than 256", offsetof(struct layer, delta.n_state), 257},
         {"layer 1: a state space with states wider", offsetof(struct layer, ssm.n_state), 257},
-        {"layer 1: what laurel_l and laurel_r add", offsetof(struct layer, n_laurel), 64},
-        {"layer 1: gates that are cut off above", offsetof(struct layer, sparse), true},
+        {"layer 1: what laurel_l and laurel_r add", offsetof(struct layer, n_laurel), 64,
+         offsetof(struct layer, parallel)},
+        {"layer 1: gates that are cut off", offsetof(struct layer, sparse), 1,
+         offsetof(struct layer, experts.n)},
     };
     const size_t n_facts = sizeof facts / sizeof *facts;
     for (size_t i = 0; on_cuda && i <= n_facts; i++) {
@@ -454,7 +457,10 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         open_model(&f, "llama");
         if (i < n_facts) {
             name = facts[i].name;
-            memcpy((char *)&f.m->layers[1] + facts[i].at, &facts[i].u, 4);
+            struct layer *l = &f.m->layers[1];
+            memcpy((char *)l + facts[i].at, &facts[i].u, 4);
+            if (facts[i].and_at)
+                *((char *)l + facts[i].and_at) = 1;
         } else {
             f.m->layers[1].w[ATTN_NORM].data = NULL;
         }
