@@ -4,7 +4,49 @@
 #include "activation.cuh"
 #include "block.cuh"
 
-enum { THREADS = 256, N_WARP = THREADS / WARP, MOST = 1 + MODEL_MAX_SIDE };
+enum { THREADS = 512, N_WARP = THREADS / WARP, MOST = 1 + MODEL_MAX_SIDE };
+
+// What a thread keeps of each of N streams: as much as registers have room for.
+template <int N> static constexpr int KEPT_OF = N <= 5 ? 4 : 2;
+
+// ---- a thread's part of rows: elements threadIdx.x, threadIdx.x + BLOCK, ... of n
+
+// The first KEPT of them, of each of N rows, in registers: all are under way at once.
+template <int N, int KEPT, uint32_t BLOCK = THREADS> struct kept_rows {
+    float v[N][KEPT];
+
+    template <typename R> __device__ __forceinline__ void load(uint32_t n, R row)
+    {
+#pragma unroll
+        for (int r = 0; r < N; r++)
+#pragma unroll
+            for (uint32_t k = 0; k < KEPT; k++)
+                v[r][k] = k * BLOCK + threadIdx.x < n ? row(r)[k * BLOCK + threadIdx.x] : 0.0f;
+    }
+    // Element i of row r, the thread's k-th.
+    template <typename R>
+    __device__ __forceinline__ float at(R row, int r, uint32_t i, uint32_t k) const
+    {
+        return k < KEPT ? v[r][k] : row(r)[i];
+    }
+};
+
+// use(i, k) for each of them; k = KEPT: those beyond.
+template <int KEPT, uint32_t BLOCK = THREADS, typename F>
+static __device__ __forceinline__ void each(uint32_t n, F use)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < KEPT; k++)
+        if (k * BLOCK + threadIdx.x < n)
+            use(k * BLOCK + threadIdx.x, k);
+    for (uint32_t i = KEPT * BLOCK + threadIdx.x; i < n; i += BLOCK)
+        use(i, KEPT);
+}
+
+static __device__ __forceinline__ float rms_factor(float sum, uint32_t n, float eps)
+{
+    return 1.0f / sqrtf(sum / (float)n + eps);
+}
 
 // ---- kernels
 
@@ -13,147 +55,212 @@ static __device__ __forceinline__ float *stream(const struct altup &a, uint32_t 
     return (i == 0 ? a.x : a.side + (i - 1) * a.stride) + (size_t)blockIdx.x * a.n_embd;
 }
 
-static __device__ __forceinline__ float rms_factor(float sum, uint32_t n, float eps)
-{
-    return 1.0f / sqrtf(sum / (float)n + eps);
-}
+// What coefficients are made of, asked for before there are streams.
+template <int N> struct modes {
+    kept_rows<1 + N, KEPT_OF<N>> weights; // of the norm, then the router's
+    float coef[N];
 
-// to (n_to) = coef tanh(router normed / n_embd), normed the row of x; when it returns all threads
-// have read x.
-template <int N>
-static __device__ __forceinline__ void
-coefficients(const struct altup &a, const struct altup_weights &w, uint32_t n_to, float *to)
-{
-    __shared__ float part[1 + N][N_WARP];
-    const float *x = stream(a, 0);
-    float sum[1 + N] = {};
-    for (uint32_t i = threadIdx.x; i < a.n_embd; i += THREADS) {
-        const float v = x[i], normed = v * w.norm[i];
-        sum[N] = fmaf(v, v, sum[N]);
+    static __device__ __forceinline__ const float *row(const struct altup &a,
+                                                       const struct altup_weights &w, int r)
+    {
+        return r == 0 ? w.norm : w.router + (size_t)(r - 1) * a.n_embd;
+    }
+    __device__ __forceinline__ void load(const struct altup &a, const struct altup_weights &w,
+                                         uint32_t n_to)
+    {
+        weights.load(a.n_embd, [&](int r) { return row(a, w, r); });
 #pragma unroll
         for (int k = 0; k < N; k++)
-            sum[k] = fmaf(normed, w.router[(size_t)k * a.n_embd + i], sum[k]);
+            coef[k] = threadIdx.x < n_to ? w.coef[threadIdx.x * N + k] : 0.0f;
     }
+    // to (n_to) = coef tanh(router normed / n_embd), normed the row of x.
+    template <typename X>
+    __device__ __forceinline__ void settle(const struct altup &a, const struct altup_weights &w,
+                                           X x, uint32_t n_to, float *to)
+    {
+        __shared__ float part[1 + N][N_WARP];
+        float sum[1 + N] = {};
+        const auto rows = [&](int r) { return row(a, w, r); };
+        each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
+            const float v = x(i, k), normed = v * weights.at(rows, 0, i, k);
+            sum[N] = fmaf(v, v, sum[N]);
 #pragma unroll
-    for (int k = 0; k <= N; k++) {
-        sum[k] = warp_sum(sum[k]);
-        if (threadIdx.x % WARP == 0)
-            part[k][threadIdx.x / WARP] = sum[k];
-    }
-    __syncthreads();
+            for (int m = 0; m < N; m++)
+                sum[m] = fmaf(normed, weights.at(rows, 1 + m, i, k), sum[m]);
+        });
 #pragma unroll
-    for (int k = 0; k <= N; k++) {
-        sum[k] = 0.0f;
-        for (int p = 0; p < N_WARP; p++)
-            sum[k] += part[k][p];
-    }
-    const float factor = rms_factor(sum[N], a.n_embd, a.eps) / (float)a.n_embd;
-    if (threadIdx.x < n_to) {
-        float c = 0.0f;
+        for (int m = 0; m <= N; m++) {
+            sum[m] = warp_sum(sum[m]);
+            if (threadIdx.x % WARP == 0)
+                part[m][threadIdx.x / WARP] = sum[m];
+        }
+        __syncthreads();
+        if (threadIdx.x < n_to) {
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            c = fmaf(w.coef[threadIdx.x * N + k], tanhf(sum[k] * factor), c);
-        to[threadIdx.x] = c;
+            for (int m = 0; m <= N; m++) {
+                sum[m] = 0.0f;
+                for (int p = 0; p < N_WARP; p++)
+                    sum[m] += part[m][p];
+            }
+            const float factor = rms_factor(sum[N], a.n_embd, a.eps) / (float)a.n_embd;
+            float c = 0.0f;
+#pragma unroll
+            for (int m = 0; m < N; m++)
+                c = fmaf(coef[m], tanhf(sum[m] * factor), c);
+            to[threadIdx.x] = c;
+        }
+        __syncthreads();
     }
-    __syncthreads();
-}
+};
 
 // Grid (n). N streams.
 template <int N>
-static __global__ void __launch_bounds__(THREADS)
-    predict_kernel(const struct altup a, const struct altup_weights w)
+static __global__ void __launch_bounds__(THREADS, 1)
+    predict_kernel(const struct altup a, const struct altup_weights w, const float *norm,
+                   float *normed)
 {
-    __shared__ float c[N * N];
+    __shared__ float c[N * N], part[N_WARP];
+    const auto of_norm = [&](int) { return norm; };
+    const auto streams = [&](int r) -> const float * { return stream(a, r); };
+    modes<N> m;
+    kept_rows<1, KEPT_OF<N>> weights;
+    kept_rows<N, KEPT_OF<N>> old;
     griddep_launch_dependents();
+    m.load(a, w, N * N);
+    weights.load(norm ? a.n_embd : 0, of_norm);
     griddep_wait();
-    if (a.skip && *a.skip)
+    const uint32_t skip = a.skip ? *a.skip : 0;
+    old.load(a.n_embd, streams);
+    if (skip)
         return;
-    coefficients<N>(a, w, N * N, c);
-    for (uint32_t d = threadIdx.x; d < a.n_embd; d += THREADS) {
-        float old[N];
+    m.settle(
+        a, w, [&](uint32_t i, uint32_t k) { return old.at(streams, 0, i, k); }, N * N, c);
+    const size_t at = (size_t)blockIdx.x * a.n_embd;
+    float sum = 0.0f;
+    each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
+        float from[N], to[N];
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            old[k] = stream(a, k)[d];
+        for (int r = 0; r < N; r++)
+            from[r] = to[r] = old.at(streams, r, i, k);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float v = old[i];
+        for (int r = 0; r < N; r++) {
 #pragma unroll
-            for (int k = 0; k < N; k++)
-                v = fmaf(c[i * N + k], old[k], v);
-            stream(a, i)[d] = v;
-            if (i == 0)
-                a.predicted[(size_t)blockIdx.x * a.n_embd + d] = v;
+            for (int o = 0; o < N; o++)
+                to[r] = fmaf(c[r * N + o], from[o], to[r]);
+            stream(a, r)[i] = to[r];
         }
-    }
+        a.predicted[at + i] = to[0];
+        sum = fmaf(to[0], to[0], sum);
+        if (k < KEPT_OF<N>)
+            old.v[0][k] = to[0];
+    });
+    if (!norm)
+        return;
+    const float factor = rms_factor(block_sum(sum, part), a.n_embd, a.eps);
+    each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
+        normed[at + i] = old.at(streams, 0, i, k) * factor * weights.at(of_norm, 0, i, k);
+    });
 }
 
 // Grid (n)
 template <int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1)
     correct_kernel(const struct altup a, const struct altup_weights w, const float *scale,
                    float *scaled)
 {
     __shared__ float c[N];
-    griddep_launch_dependents();
-    griddep_wait();
-    if (a.skip && *a.skip)
-        return;
-    coefficients<N>(a, w, N, c);
     const size_t at = (size_t)blockIdx.x * a.n_embd;
-    for (uint32_t d = threadIdx.x; d < a.n_embd; d += THREADS) {
-        const float predicted = a.predicted[at + d], more = stream(a, 0)[d] - predicted;
+    const auto of_scale = [&](int) { return scale; };
+    const auto rows = [&](int r) -> const float * {
+        return r < N ? stream(a, r) : a.predicted + at;
+    };
+    modes<N> m;
+    kept_rows<1, KEPT_OF<N>> scales;
+    kept_rows<N + 1, KEPT_OF<N>> old;
+    griddep_launch_dependents();
+    m.load(a, w, N);
+    scales.load(scaled ? a.n_embd : 0, of_scale);
+    griddep_wait();
+    const uint32_t skip = a.skip ? *a.skip : 0;
+    old.load(a.n_embd, rows);
+    if (skip)
+        return;
+    m.settle(
+        a, w, [&](uint32_t i, uint32_t k) { return old.at(rows, 0, i, k); }, N, c);
+    each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
+        const float predicted = old.at(rows, N, i, k), more = old.at(rows, 0, i, k) - predicted;
         const float x = fmaf(1.0f + c[0], more, predicted);
-        stream(a, 0)[d] = x;
-        if (scaled)
-            scaled[at + d] = scale[d] * x;
 #pragma unroll
-        for (int i = 1; i < N; i++)
-            stream(a, i)[d] = fmaf(1.0f + c[i], more, stream(a, i)[d]);
-    }
+        for (int r = 1; r < N; r++)
+            stream(a, r)[i] = fmaf(1.0f + c[r], more, old.at(rows, r, i, k));
+        stream(a, 0)[i] = x;
+        if (scaled)
+            scaled[at + i] = scales.at(of_scale, 0, i, k) * x;
+    });
 }
 
-static __device__ __forceinline__ float square_sum(const float *row, uint32_t n, float *part)
+// Of a row that a kernel has: the sum of its squares.
+template <int N, int KEPT, typename R>
+static __device__ __forceinline__ float square_sum(const kept_rows<N, KEPT> &kept, R rows, int r,
+                                                   uint32_t n, float *part)
 {
     float sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        sum = fmaf(row[i], row[i], sum);
+    each<KEPT>(n, [&](uint32_t i, uint32_t k) {
+        const float v = kept.at(rows, r, i, k);
+        sum = fmaf(v, v, sum);
+    });
     return block_sum(sum, part);
 }
 
 // Grid (n)
-static __global__ void __launch_bounds__(THREADS)
+template <int N>
+static __global__ void __launch_bounds__(THREADS, 1)
     altup_add_kernel(const struct altup a, const float *y, const float *norm)
 {
     __shared__ float part[N_WARP];
+    const auto of_norm = [&](int) { return norm; };
+    const auto rows = [&](int r) { // y is where x would be
+        return r == 0 ? y + (size_t)blockIdx.x * a.n_embd : stream(a, r);
+    };
+    kept_rows<1, KEPT_OF<N>> weights;
+    kept_rows<N, KEPT_OF<N>> old;
     griddep_launch_dependents();
+    weights.load(a.n_embd, of_norm);
     griddep_wait();
-    if (a.skip && *a.skip)
+    const uint32_t skip = a.skip ? *a.skip : 0;
+    old.load(a.n_embd, rows);
+    if (skip)
         return;
-    y += (size_t)blockIdx.x * a.n_embd;
-    const float factor = rms_factor(square_sum(y, a.n_embd, part), a.n_embd, a.eps);
-    for (uint32_t d = threadIdx.x; d < a.n_embd; d += THREADS) {
-        const float add = factor * norm[d] * y[d];
-        for (uint32_t i = 1; i <= a.n_side; i++)
-            stream(a, i)[d] += add;
-    }
+    const float factor = rms_factor(square_sum(old, rows, 0, a.n_embd, part), a.n_embd, a.eps);
+    each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
+        const float add = factor * weights.at(of_norm, 0, i, k) * old.at(rows, 0, i, k);
+#pragma unroll
+        for (int r = 1; r < N; r++)
+            stream(a, r)[i] = old.at(rows, r, i, k) + add;
+    });
 }
 
 // Grid (n)
 static __global__ void __launch_bounds__(THREADS)
-    altup_set_kernel(const struct altup a, uint32_t i, const float *y)
+    altup_set_kernel(const struct altup a, uint32_t s, const float *y)
 {
-    __shared__ float x_part[N_WARP], part[N_WARP];
+    __shared__ float part[2][N_WARP];
+    const auto rows = [&](int r) {
+        return r == 0 ? stream(a, 0) : y + (size_t)blockIdx.x * a.n_embd;
+    };
+    kept_rows<2, 4> old;
     griddep_launch_dependents();
     griddep_wait();
-    if (a.skip && *a.skip)
+    const uint32_t skip = a.skip ? *a.skip : 0;
+    old.load(a.n_embd, rows);
+    if (skip)
         return;
-    y += (size_t)blockIdx.x * a.n_embd;
-    const float of_x = square_sum(stream(a, 0), a.n_embd, x_part) / (float)a.n_embd;
-    const float of_y = square_sum(y, a.n_embd, part) / (float)a.n_embd;
+    const float of_x = square_sum(old, rows, 0, a.n_embd, part[0]) / (float)a.n_embd;
+    const float of_y = square_sum(old, rows, 1, a.n_embd, part[1]) / (float)a.n_embd;
     // (what is not a number stays so)
     const float times = sqrtf(of_x) / sqrtf(of_y < 1e-5f ? 1e-5f : of_y);
-    for (uint32_t d = threadIdx.x; d < a.n_embd; d += THREADS)
-        stream(a, i)[d] = times * y[d];
+    each<4>(a.n_embd,
+            [&](uint32_t i, uint32_t k) { stream(a, s)[i] = times * old.at(rows, 1, i, k); });
 }
 
 // Grid (n)
@@ -176,18 +283,27 @@ static __global__ void __launch_bounds__(THREADS)
     laurel_add_kernel(const struct altup a, const float *n1, const float *y, const float *norm)
 {
     __shared__ float part[N_WARP];
-    griddep_launch_dependents();
-    griddep_wait();
-    if (a.skip && *a.skip)
-        return;
     const size_t at = (size_t)blockIdx.x * a.n_embd;
-    const float factor = rms_factor(square_sum(y + at, a.n_embd, part), a.n_embd, a.eps);
-    for (uint32_t d = threadIdx.x; d < a.n_embd; d += THREADS)
-        a.x[at + d] =
-            (a.x[at + d] + fmaf(factor * norm[d], y[at + d], n1[at + d])) * 0.70710678118654752f;
+    const auto of_norm = [&](int) { return norm; };
+    const auto rows = [&](int r) { return r == 0 ? y + at : r == 1 ? n1 + at : stream(a, 0); };
+    kept_rows<1, 4> weights;
+    kept_rows<3, 4> old;
+    griddep_launch_dependents();
+    weights.load(a.n_embd, of_norm);
+    griddep_wait();
+    const uint32_t skip = a.skip ? *a.skip : 0;
+    old.load(a.n_embd, rows);
+    if (skip)
+        return;
+    const float factor = rms_factor(square_sum(old, rows, 0, a.n_embd, part), a.n_embd, a.eps);
+    each<4>(a.n_embd, [&](uint32_t i, uint32_t k) {
+        const float add = fmaf(factor * weights.at(of_norm, 0, i, k), old.at(rows, 0, i, k),
+                               old.at(rows, 1, i, k));
+        a.x[at + i] = (old.at(rows, 2, i, k) + add) * 0.70710678118654752f;
+    });
 }
 
-enum { CUT_THREADS = 512 };
+enum { CUT_THREADS = 1024, CUT_KEPT = 16 };
 
 // Grid (n)
 static __global__ void __launch_bounds__(CUT_THREADS)
@@ -195,21 +311,27 @@ static __global__ void __launch_bounds__(CUT_THREADS)
                     const float *up, uint32_t n)
 {
     __shared__ float sums[CUT_THREADS / WARP], squares[CUT_THREADS / WARP];
+    const size_t at = (size_t)blockIdx.x * n;
+    const auto rows = [&](int r) -> const float * { return (r == 0 ? gate : up) + at; };
+    const auto all = [&](auto use) { each<CUT_KEPT, CUT_THREADS>(n, use); };
+    kept_rows<1, CUT_KEPT, CUT_THREADS> v;
     griddep_launch_dependents();
     griddep_wait();
-    gate += (size_t)blockIdx.x * n;
+    v.load(n, rows);
     float sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < n; i += CUT_THREADS)
-        sum += gate[i];
+    all([&](uint32_t i, uint32_t k) { sum += v.at(rows, 0, i, k); });
     const float mean = block_sum(sum, sums) / (float)n;
     sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < n; i += CUT_THREADS)
-        sum = fmaf(gate[i] - mean, gate[i] - mean, sum);
+    all([&](uint32_t i, uint32_t k) {
+        const float far = v.at(rows, 0, i, k) - mean;
+        sum = fmaf(far, far, sum);
+    });
     const float least = fmaf(times, sqrtf(block_sum(sum, squares) / (float)n), mean);
-    for (uint32_t i = threadIdx.x; i < n; i += CUT_THREADS) {
-        const float v = gate[i] <= least ? 0.0f : gate[i] - least; // (NaN stays)
-        gate[i] = up ? gated(act, p, v, up[(size_t)blockIdx.x * n + i]) : activate_any(act, p, v);
-    }
+    all([&](uint32_t i, uint32_t k) {
+        float x = v.at(rows, 0, i, k);
+        x = x <= least ? 0.0f : x - least; // (NaN stays)
+        gate[at + i] = up ? gated(act, p, x, rows(1)[i]) : activate_any(act, p, x);
+    });
 }
 
 // ---- launchers
@@ -235,11 +357,12 @@ template <int N = 2, typename F> static bool with_streams(uint32_t n, F launch)
 }
 
 bool altup_predict_launch(const struct queue *q, const struct altup *a,
-                          const struct altup_weights *w, uint32_t n, struct error *err)
+                          const struct altup_weights *w, const float *norm, float *normed,
+                          uint32_t n, struct error *err)
 {
     return with_streams(1 + a->n_side, [&](auto streams) {
         return launch_kernel(err, by_row(q, "altup_predict", n),
-                             predict_kernel<decltype(streams)::value>, *a, *w);
+                             predict_kernel<decltype(streams)::value>, *a, *w, norm, normed);
     });
 }
 
@@ -256,7 +379,10 @@ bool altup_correct_launch(const struct queue *q, const struct altup *a,
 bool altup_add_launch(const struct queue *q, const struct altup *a, const float *y,
                       const float *norm, uint32_t n, struct error *err)
 {
-    return launch_kernel(err, by_row(q, "altup_add", n), altup_add_kernel, *a, y, norm);
+    return with_streams(1 + a->n_side, [&](auto streams) {
+        return launch_kernel(err, by_row(q, "altup_add", n),
+                             altup_add_kernel<decltype(streams)::value>, *a, y, norm);
+    });
 }
 
 bool altup_set_launch(const struct queue *q, const struct altup *a, uint32_t i, const float *y,

@@ -22,9 +22,11 @@ struct altup_weights {
     const float *norm, *router, *coef;
 };
 
-// Streams become what is predicted of them.
+// Streams become what is predicted of them; normed (n, n_embd) = x normed with weights norm then,
+// norm NULL: nothing.
 bool altup_predict_launch(const struct queue *q, const struct altup *a,
-                          const struct altup_weights *w, uint32_t n, struct error *err);
+                          const struct altup_weights *w, const float *norm, float *normed,
+                          uint32_t n, struct error *err);
 // And that corrected by what became of x; scaled (n, n_embd; NULL: not wanted) = scale * x then.
 bool altup_correct_launch(const struct queue *q, const struct altup *a,
                           const struct altup_weights *w, const float *scale, float *scaled,
@@ -53,10 +55,15 @@ bool gate_cut_launch(const struct queue *q, enum activation act, const struct xi
 // The streams begin, of the embedding, and end.
 bool cuda_altup_begin(struct cuda_engine *e, uint32_t n, struct error *err);
 bool cuda_altup_end(struct cuda_engine *e, uint32_t n, struct error *err);
-// Before all else in a layer, and behind all but what it is told of the token: then s.normed is
-// what token_gate is given.
+// Before all else in a layer.
 bool cuda_altup_predict(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err);
+// Whether it leaves in s.normed what the mixer reads.
+static inline bool cuda_altup_norms(const struct cuda_engine *e, const struct layer *l)
+{
+    return e->hp.n_side > 0 && input_is_kept(l) && !norm_is_apart(&e->hp, &l->w[ATTN_NORM_BIAS]);
+}
+// Behind all but what the layer is told of the token: then s.normed is what token_gate is given.
 bool cuda_altup_correct(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err);
 // Each stream but x += norm(matrix in)

@@ -271,6 +271,10 @@ static const char *mixes(const struct gpu_layer *l)
 static bool read_to_mix(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct input *in, struct error *err)
 {
+    if (cuda_altup_norms(e, l->facts)) {
+        *in = {e->s.normed, NULL, NULL};
+        return true;
+    }
     return l->facts->mixer == MIXER_NONE ||
            read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
                        input_is_kept(l->facts), n ? n : 1, n ? NULL : &e->s.step->done, in, err);

@@ -77,8 +77,10 @@ bool cuda_altup_predict(struct cuda_engine *e, const struct gpu_layer *l, uint32
     const struct altup a = streams(e, n);
     const struct altup_weights w = weights(l, ALTUP_PREDICT);
     const char *name = name_of(l, ALTUP_PREDICT);
-    return a.n_side == 0 || (altup_predict_launch(cuda_queue(e, name), &a, &w, rows(n), err) &&
-                             cuda_look(e, l, name, err));
+    const float *norm = cuda_altup_norms(e, l->facts) ? l->v[ATTN_NORM] : NULL;
+    return a.n_side == 0 ||
+           (altup_predict_launch(cuda_queue(e, name), &a, &w, norm, e->s.normed, rows(n), err) &&
+            cuda_look(e, l, name, err));
 }
 
 bool cuda_altup_correct(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
