@@ -147,7 +147,7 @@ template <uint32_t N> struct kept_row {
     }
 };
 
-enum { KEPT = 24, KEPT_TO_JOIN = 12 };
+enum { MOST_KEPT = 24, MOST_KEPT_TO_JOIN = 12 };
 
 // What add_normed leaves of an element.
 static __device__ __forceinline__ float added(float x, float factor, float w, float y, float times)
@@ -155,7 +155,8 @@ static __device__ __forceinline__ float added(float x, float factor, float w, fl
     return fmaf(factor * w, y, x) * times;
 }
 
-// Grid (n)
+// Grid (n). KEPT, here and below: see with_kept.
+template <uint32_t KEPT>
 static __global__ void __launch_bounds__(THREADS)
     add_normed_kernel(const struct add_normed m, uint32_t n_cols)
 {
@@ -184,11 +185,12 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 // Grid (n)
+template <uint32_t KEPT>
 static __global__ void __launch_bounds__(THREADS)
     join_normed_kernel(const __grid_constant__ struct join_normed j, uint32_t n_cols)
 {
     __shared__ float part[3][N_WARP];
-    kept_row<KEPT_TO_JOIN> a, b, x, a_norm, b_norm, norm;
+    kept_row<KEPT> a, b, x, a_norm, b_norm, norm;
     const struct add_normed &m = j.add;
     griddep_launch_dependents();
     a_norm.load(j.a_norm, n_cols);
@@ -234,6 +236,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 // Grid (n)
+template <uint32_t KEPT>
 static __global__ void __launch_bounds__(THREADS)
     norm_kernel(enum norm_kind kind, const float *x, const float *w, const float *b, float eps,
                 float *y, uint32_t ld_y, uint32_t n_cols, const uint32_t *skip)
@@ -306,6 +309,26 @@ static __global__ void __launch_bounds__(THREADS) upload_kernel(const struct upl
 static float scale_or_one(float scale)
 {
     return scale != 0.0f ? scale : 1.0f;
+}
+
+static constexpr uint32_t lesser_of(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+// launch(KEPT): what a thread keeps of rows of n_cols, and little more than that, since what it
+// need not do takes time, too. It changes no bit.
+template <uint32_t MOST, typename F> static bool with_kept(uint32_t n_cols, F launch)
+{
+    if (n_cols <= 4 * THREADS)
+        return launch(std::integral_constant<uint32_t, 4>());
+    if (n_cols <= 8 * THREADS)
+        return launch(std::integral_constant<uint32_t, 8>());
+    if (n_cols <= 12 * THREADS)
+        return launch(std::integral_constant<uint32_t, 12>());
+    if (n_cols <= lesser_of(16u, MOST) * THREADS)
+        return launch(std::integral_constant<uint32_t, lesser_of(16u, MOST)>());
+    return launch(std::integral_constant<uint32_t, MOST>());
 }
 
 bool upload_launch(const struct queue *q, const struct upload *u, struct error *err)
@@ -425,7 +448,9 @@ bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32
                        .recorder = q->recorder};
     struct add_normed m = *a;
     m.scale = scale_or_one(a->scale);
-    return launch_kernel(err, l, add_normed_kernel, m, n_cols);
+    return with_kept<MOST_KEPT>(n_cols, [&](auto kept) {
+        return launch_kernel(err, l, add_normed_kernel<kept()>, m, n_cols);
+    });
 }
 
 bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
@@ -439,7 +464,9 @@ bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint
                        .recorder = q->recorder};
     struct join_normed m = *j;
     m.add.scale = scale_or_one(j->add.scale);
-    return launch_kernel(err, l, join_normed_kernel, m, n_cols);
+    return with_kept<MOST_KEPT_TO_JOIN>(n_cols, [&](auto kept) {
+        return launch_kernel(err, l, join_normed_kernel<kept()>, m, n_cols);
+    });
 }
 
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
@@ -452,7 +479,10 @@ bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, con
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, norm_kernel, kind, x, w, b, eps, y, ld_y, n_cols, skip);
+    return with_kept<MOST_KEPT>(n_cols, [&](auto kept) {
+        return launch_kernel(err, l, norm_kernel<kept()>, kind, x, w, b, eps, y, ld_y, n_cols,
+                             skip);
+    });
 }
 
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,

@@ -521,8 +521,8 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             tensors.append(Tensor(b + name + ".weight", [n_cols, rows], "F16"))
         for name in ("laurel_post_norm", "altup_router_norm", "altup_correct_scale"):
             vector(b + name + ".weight", around_one(embd))
-        for name, n_cols, rows, std in (("router", embd, streams, embd ** 0.5), ("predict_coef", streams, streams * streams, 0.2),
-                                        ("correct_coef", streams, streams, 0.2)):
+        for name, n_cols, rows, std in (("router", embd, streams, embd ** 0.5), ("predict_coef", streams, streams * streams, 0.02),
+                                        ("correct_coef", streams, streams, 0.02)):
             data = rng.normal(0, std, n_cols * rows).astype(np.float32)
             tensors.append(Tensor(b + f"altup_{name}.weight", [n_cols, rows], "F32", data.tobytes()))
 
