@@ -329,8 +329,8 @@ static void note_slip(struct options *o, const char *variable, const char *optio
                    tool_name(other));
         return;
     }
-    buf_puts(&o->notice, "did you mean HOKKU_");
-    for (const char *p = meant + 2; *p; p++)
+    buf_puts(&o->notice, "did you mean HOKKU_"); // a short name has no variable
+    for (const char *p = m->long_name + 2; *p; p++)
         buf_putc(&o->notice, *p == '-' ? '_' : (char)toupper((unsigned char)*p));
     buf_putc(&o->notice, '?');
 }

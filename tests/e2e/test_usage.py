@@ -88,6 +88,7 @@ def test_help_of_a_tool_is_the_tools_wherever_it_stands(hokku):
 
 @pytest.mark.parametrize("variable,says", [
     ("HOKKU_TMEP", b"HOKKU_TMEP is not read: did you mean HOKKU_TEMP?"), ("HOKKU_TOPK", b"did you mean HOKKU_TOP_K?"), ("HOKKU_MAX_TOKENS", b"did you mean HOKKU_N_PREDICT?"),
+    ("HOKKU_NO_CNV", b"HOKKU_NO_CNV is not read: did you mean HOKKU_NO_CONVERSATION?"), ("HOKKU_CTK", b"did you mean HOKKU_CACHE_TYPE_K?"),
     ("HOKKU_LISTEN", b"HOKKU_LISTEN is not read: --listen is an option of hokku serve, on its command line"),
     ("HOKKU_DRY_RUN", b"HOKKU_DRY_RUN is not read: --dry-run is for the command line alone"), ("HOKKU_VERSION", b""), ("HOKKU_VERSIO", b""), ("HOKKU_HELPP", b""),
     ("HOKKU_TEST_KEPT", b""), ("HOKKU_QUICK", b""), ("HOKKU_BUILD", b""), ("HOKKU_TEST", b""), ("HOKKU_SOURCE", b""), ("HOKKU_PORT", b""), ("HOKKU_N", b""), ("HOKKU_", b"")])
