@@ -58,10 +58,21 @@ static char *named(const struct options *o, const char *label, const char *name,
     return path;
 }
 
+// What no repository's name can be is said of the option, which the configuration may have.
+static char *of_the_hub(const struct options *o, const struct cancel *cancel, struct error *err)
+{
+    struct hub_spec spec;
+    if (strncmp(o->hf_repo, "https://", 8) != 0 && !hub_spec_parse(o->hf_repo, &spec, err)) {
+        error_prefix(err, "--hf-repo");
+        return NULL;
+    }
+    return download(o, o->hf_repo, cancel, err);
+}
+
 char *model_file(const struct options *o, const struct cancel *cancel, struct error *err)
 {
     if (o->hf_repo)
-        return download(o, o->hf_repo, cancel, err);
+        return of_the_hub(o, cancel, err);
     return o->model ? named(o, "-m: ", o->model, cancel, err) : shipped_model(err);
 }
 

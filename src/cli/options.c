@@ -365,11 +365,16 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
     return true;
 }
 
-// Whether the text is one about `what`: "WHAT: ...".
+// Whether the text is one about `what`: "WHAT: ..." or, of an option with its value, "WHAT VALUE:
+// ...".
 static bool speaks_of(const char *text, const char *what)
 {
     const size_t n = what ? strlen(what) : 0;
-    return n > 0 && strncmp(text, what, n) == 0 && text[n] == ':';
+    if (n == 0 || strncmp(text, what, n) != 0)
+        return false;
+    if (what[0] == '-' && text[n] == ' ')
+        text += 1 + strcspn(text + n + 1, " :");
+    return text[n] == ':';
 }
 
 void options_say_origin(const struct options *o, struct error *err)
@@ -383,7 +388,8 @@ void options_say_origin(const struct options *o, struct error *err)
             continue;
         const char *value =
             d->kind == OPT_STR ? *(char *const *)((const char *)o + d->offset) : NULL;
-        if (!speaks_of(err->text, d->long_name) && !speaks_of(err->text, value))
+        if (!speaks_of(err->text, d->long_name) && !speaks_of(err->text, d->short_name) &&
+            !speaks_of(err->text, value))
             continue;
         if (from->variable)
             error_prefix(err, "environment variable %.*s", (int)strcspn(from->variable, "="),

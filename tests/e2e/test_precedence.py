@@ -61,6 +61,8 @@ def test_where_both_are_from_elsewhere_the_error_says_from_where(hokku, tmp_path
 
 
 @pytest.mark.parametrize("name,value,says", [("model", "/nonexist.gguf", "/nonexist.gguf: cannot open"), ("device", "gpu", '--device: found "gpu"'),
+                                             ("model", "http://h/m.gguf", "-m: found an http://"), ("hf-repo", "nope", '--hf-repo: found "nope", expected USER/REPO'),
+                                             ("spec", "draft", "--spec draft: found no draft model"),
                                              ("system-prompt", "@nope", "@nope: no such system prompt"), ("json-schema", "@nope", "--json-schema: nope: cannot be opened")])
 def test_an_error_about_a_value_from_elsewhere_says_from_where_also_where_it_is_found_late(hokku, tmp_path, name, value, says):
     config = tmp_path / "config/hokku/config"
