@@ -192,12 +192,24 @@ bool action_continue(struct repl *r, char *arg, struct error *err)
     return repl_answer(r, ANSWER_CONTINUE, err);
 }
 
+// What clears a setting that may be without a value.
+static bool is_off(const char *value)
+{
+    return strcmp(value, "off") == 0 || strcmp(value, "none") == 0;
+}
+
 bool action_prefill(struct repl *r, char *arg, struct error *err)
 {
-    buf_clear(&r->prefill);
-    if (!buf_puts(&r->prefill, arg))
+    if (*arg)
+        buf_clear(&r->prefill);
+    if (!is_off(arg) && !buf_puts(&r->prefill, arg))
         return error_oom(err, "the start of the answer", strlen(arg));
-    view_say(&r->view, "(the next answer begins with it)\n");
+    if (r->prefill.len == 0)
+        view_say(&r->view, "(the next answer begins as the model begins it)\n");
+    else if (*arg)
+        view_say(&r->view, "(the next answer begins with it)\n");
+    else
+        view_show(&r->view, r->prefill.data, r->prefill.len);
     return true;
 }
 
@@ -211,12 +223,6 @@ static bool show_system(struct repl *r)
     } else if (!r->c->has_system)
         view_say(&r->view, "(no system prompt)\n");
     return true;
-}
-
-// What clears a setting that may be without a value.
-static bool is_off(const char *value)
-{
-    return strcmp(value, "off") == 0 || strcmp(value, "none") == 0;
 }
 
 bool action_system(struct repl *r, char *arg, struct error *err)

@@ -161,7 +161,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
         tell_finish(r);
     if (ok)
         show_extras(r);
-    if (ok)
+    if (ok && kind != ANSWER_CONTINUE) // which begins with what is there
         buf_clear(&r->prefill);
     struct error save = {0};
     if (conversation_last_answer(r->c) && r->session->fd >= 0 && !save_soon(r, &save))

@@ -299,6 +299,20 @@ def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
     assert c.answer("/continue").strip() == parts[0].strip()
 
 
+def test_a_start_of_the_answer_is_shown_taken_back_and_kept_for_the_answer_that_begins_with_it(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 4, "--no-history")
+    free = c.answer("Once upon a time")
+    c.say("/undo")
+    assert "Well then" in c.say("/prefill Well then") and "Well then" in c.say("/prefill").split("\n")[1]
+    c.say("/prefill off")
+    assert "Well then" not in c.say("/prefill").split("\n")[1] and c.answer("Once upon a time") == free
+    c.say("/prefill Well then")
+    c.say("/continue")  # goes on with the answer that is there
+    assert c.answer("Once upon a time").startswith("Well then")
+    c.say("/undo")
+    assert not c.answer("Once upon a time").startswith("Well then")
+
+
 def test_a_message_that_does_not_fit_is_refused_with_both_lengths(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 20, "-c", 64)
     out = c.say("word " * 200)
