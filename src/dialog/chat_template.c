@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "gguf/gguf.h"
 #include "jinja/named.h"
+#include "jinja/template.h"
 
 bool chat_template_find(const struct gguf *g, const char *name, const char *file,
                         const struct cancel *cancel, struct buf *out, struct error *err)
@@ -39,13 +40,23 @@ bool chat_template_find(const struct gguf *g, const char *name, const char *file
     return false;
 }
 
+// What is wrong in a file is said of the file.
+static bool check_file(const char *file, const struct buf *text, struct error *err)
+{
+    if (strspn(buf_str(text), " \t\r\n") == text->len)
+        return error_set(err, ERR_USAGE,
+                         "--chat-template-file %s: found nothing in it, expected a Jinja template",
+                         file);
+    struct template *t = template_parse(buf_str(text), text->len, err);
+    if (!t)
+        return error_prefix(err, "--chat-template-file %s", file);
+    template_free(t);
+    return true;
+}
+
 bool chat_template_choose(const struct gguf *g, const char *name, const char *file,
                           const struct cancel *cancel, struct buf *out, struct error *err)
 {
-    if (!chat_template_find(g, name, file, cancel, out, err))
-        return false;
-    return !file || strspn(buf_str(out), " \t\r\n") < out->len ||
-           error_set(err, ERR_USAGE,
-                     "--chat-template-file %s: found nothing in it, expected a Jinja template",
-                     file);
+    return chat_template_find(g, name, file, cancel, out, err) &&
+           (!file || check_file(file, out, err));
 }

@@ -14,7 +14,7 @@ struct gguf;
 bool chat_template_find(const struct gguf *g, const char *name, const char *file,
                         const struct cancel *cancel, struct buf *out, struct error *err);
 // For conversations: also ERR_USAGE where the file has only blanks, of which no message would be a
-// part.
+// part, and those of template_parse of what else the file has.
 bool chat_template_choose(const struct gguf *g, const char *name, const char *file,
                           const struct cancel *cancel, struct buf *out, struct error *err);
 

@@ -205,6 +205,14 @@ def test_a_template_of_blanks_is_refused(hokku, tmp_path, text):
         assert r.returncode == 2 and f"--chat-template-file {path}: found nothing in it, expected a Jinja template".encode() in r.stderr and not r.stdout, r
 
 
+def test_what_is_wrong_in_a_file_of_a_template_is_said_of_the_file(hokku, tmp_path):
+    path = tmp_path / "t.jinja"
+    path.write_text("{% if %}")
+    for args in (["hi"], ["serve", "--listen", "127.0.0.1:0"]):
+        r = hokku(*args, "--chat-template-file", path)
+        assert r.returncode == 1 and r.stderr.startswith(f"hokku: --chat-template-file {path}: line 1, column 7: expected an expression".encode()), r
+
+
 def test_render_names_the_file_that_is_wrong(hokku, tmp_path):
     good, bad, odd = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "odd.jinja"
     good.write_text("{}")
