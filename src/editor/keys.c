@@ -69,7 +69,7 @@ static const struct binding {
     {"\033[c", KEY_MOVE, WHERE_WORD_RIGHT}, // rxvt: Ctrl-Right, Ctrl-Left
     {"\033[d", KEY_MOVE, WHERE_WORD_LEFT},
     {"\030\005", KEY_EDITOR},  // Ctrl-X Ctrl-E
-    {"\033[M", KEY_ENTER},     // of the keypad
+    {"\033[M", KEY_ENTER},     // of the keypad, ESC O M
     {"\033[13u", KEY_NEWLINE}, // Shift-Enter, where it has a code of its own
 };
 
@@ -97,7 +97,10 @@ static bool is_complete(const struct keys *k, bool *restart)
     }
     if (s[1] == '[' && s[2] == '[') // function keys of the Linux console
         return k->n == 4;
-    *restart = last < 0x20 || last >= 0x7F;
+    const bool mouse = s[1] == '[' && s[2] == 'M'; // in the oldest way: button, column, row
+    *restart = last < 0x20 || (last >= 0x7F && !mouse);
+    if (mouse)
+        return *restart || k->n == 6;
     return *restart || k->n == sizeof k->seq || (last >= 0x40 && (k->n > 3 || last != '['));
 }
 
@@ -113,6 +116,13 @@ static unsigned normal_form(const char *seq, size_t n, char out[32], unsigned lo
     else
         snprintf(out, 32, "\033[%c", last);
     return p[1] > 0 ? (unsigned)p[1] - 1 : 0;
+}
+
+// What a terminal says of its mouse, which a program before may have asked for, or of itself.
+static bool is_no_key(const char *seq, size_t n)
+{
+    return n >= 3 && seq[0] == 0x1B && seq[1] == '[' &&
+           ((seq[2] >= '<' && seq[2] <= '?') || seq[2] == 'M' || seq[n - 1] == 'M');
 }
 
 static void look_up(struct keys *k, struct key *out)
@@ -136,6 +146,8 @@ static void look_up(struct keys *k, struct key *out)
         memcpy(seq, raw, sizeof seq);
     }
     if (k->n > 0 && raw[0] == '\0') // Ctrl-Space
+        return;
+    if (is_no_key(raw, k->n))
         return;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const struct binding *b = &table[i];

@@ -399,6 +399,13 @@ static void keys_are_known_however_their_bytes_come(void **state)
         {"\x1b[[Ax\x1b[15~y\x1b[I", "type:x type:y"},
         {"\x1b[1;\x1b[Ax", "up type:x"}, // one cut short by the next
         {"\x1b[12;34R", "report:12:34"},
+        {"\x1bOM\x1bO2M", "enter enter"}, // of the keypad
+        // a mouse that a program before has left on sends no line, nor text, nor does what a
+        // terminal says of itself move anything
+        {"\x1b[<0;12;5M\x1b[<0;12;5mx\x1b[32;12;5M", "type:x"},
+        {"\x1b[M ,%x\x1b[M#\xC8%", "type:x"},
+        {"\x1b[M\x1b[Ax\x1b[M\r", "up type:x enter"},
+        {"\x1b[?62;22c\x1b[>0;276;0cx", "type:x"},
         {"\x16\x1b\x16\r\x16\u53E4", "type:\x1b type:\r type:\u53E4"},
         {"\xFFx\xC3x\xE5\x8F\x41", "type:\uFFFD type:x type:\uFFFD type:x type:\uFFFD type:A"},
         {"\x1b[200~one\rtwo\r\nthree\nend\x1b[201~x", "paste:one\ntwo\nthree\nend type:x"},
