@@ -241,7 +241,7 @@ bool options_parse_max_size(struct options *o, const char *value, struct error *
     return true;
 }
 
-// Seconds, or with s, m, h, d behind.
+// With s, m, h or d behind. A number alone is 0, or else refused: llama-cli has a --keep of tokens.
 bool options_parse_keep(struct options *o, const char *value, struct error *err)
 {
     enum { DAY = 86400, MOST = 30 * DAY };
@@ -249,9 +249,9 @@ bool options_parse_keep(struct options *o, const char *value, struct error *err)
     const bool digits = *value >= '0' && *value <= '9';
     errno = 0;
     unsigned long n = digits ? strtoul(value, &end, 10) : 0, unit = 1;
-    if (digits && *end) {
+    if (digits && (*end || n > 0)) {
         unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? DAY : 0;
-        end++;
+        end += *end != '\0';
     }
     if (!digits || *end || unit == 0 || errno || n > MOST / unit)
         return error_set(err, ERR_USAGE,
