@@ -10,10 +10,10 @@
 
 // ---------------------------------------------------------------------------------------- overflow
 
-// Tokens that an answer should have room for before older turns are dropped, and after.
-static size_t room_wanted(const struct conversation *c, const struct answer_params *p, size_t part)
+// Tokens that an answer should have room for, without which older turns are dropped.
+static size_t room_wanted(const struct conversation *c, const struct answer_params *p)
 {
-    size_t room = c->session.engine->n_ctx / part;
+    size_t room = c->session.engine->n_ctx / 16;
     if (p->n_predict >= 0 && (uint64_t)p->n_predict < room)
         room = (size_t)p->n_predict;
     return room > 0 ? room : 1;
@@ -111,8 +111,9 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
             notice(p, line);
             a->n_dropped += n;
         }
-    } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p, 16) > n_ctx) {
-        size_t turns = 0, target = room_wanted(c, p, 4);
+    } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p) > n_ctx) {
+        // All that stays is read again: there is room for the turns to come, too, however short.
+        size_t turns = 0, target = n_ctx / 4 > 0 ? n_ctx / 4 : 1;
         size_t first = first_of_turns(c);
         while (prefix->len + target > n_ctx && first + 2 < n_render) {
             first += 2; // a user's message and its answer

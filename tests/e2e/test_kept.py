@@ -76,6 +76,15 @@ def test_outside_a_chat_a_full_context_names_options(hokku, stories):
     assert b"/" not in r.stderr.replace(b"\n", b"")
 
 
+def test_once_the_context_is_full_most_turns_read_only_what_is_new(hokku):
+    """What stays when turns are dropped is read again: however short the answers, that must not be at every turn."""
+    r = hokku("-c", 256, "--turns", "--json", "--overflow", "drop", "-n", 2, "-s", 1, input="".join(f"hi {i}\n" for i in range(60)))
+    answers = [json.loads(line) for line in r.stdout.splitlines()]
+    again = [a for a in answers[1:] if a["cached_tokens"] < a["prompt_tokens"] / 4]
+    assert r.returncode == 0 and len(answers) == 60 and r.stderr.count(b"dropped the oldest") == len(again)
+    assert 1 < len(again) < 20 and all(a["prompt_tokens"] <= 256 - 256 // 4 for a in again)
+
+
 # ------------------------------------------------------------------------------------------- --continue
 
 
