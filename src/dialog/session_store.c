@@ -152,6 +152,16 @@ bool session_exists(const struct session_lock *l)
     return l->path.data && access(l->path.data, F_OK) == 0;
 }
 
+bool session_may_change(const struct session_lock *l, struct error *err)
+{
+    struct stat st;
+    return lstat(buf_str(&l->path), &st) != 0 || !S_ISREG(st.st_mode) || (st.st_mode & S_IWUSR) ||
+           error_set(err, ERR_FAIL,
+                     "%s: its mode %04o keeps it as it is: chmod u+w to go on with it; --base %s "
+                     "begins with it and leaves it so",
+                     buf_str(&l->path), (unsigned)st.st_mode & 07777, l->name);
+}
+
 void session_lock_wait(const struct session_lock *l)
 {
     if (l->writer)

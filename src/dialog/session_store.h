@@ -31,6 +31,9 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
 // Waits until what was saved is on the disk. Accepts an empty one.
 void session_lock_release(struct session_lock *l);
 bool session_exists(const struct session_lock *l);
+// Whether its file is not protected from being written, which saving by rename would undo. Errors:
+// ERR_FAIL.
+bool session_may_change(const struct session_lock *l, struct error *err);
 // Waits until its file is what was saved last, so that it can be looked at, or removed for good.
 void session_lock_wait(const struct session_lock *l);
 

@@ -172,7 +172,8 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     bool ok;
     if (session_exists(l)) {
         l->unnamed = session_is_unnamed(name);
-        ok = read_session(l, NULL, name, c, o, keep_given, note, warning, err);
+        ok = session_may_change(l, err) &&
+             read_session(l, NULL, name, c, o, keep_given, note, warning, err);
     } else {
         ok = session_name_check_new(name, err) && buf_printf(note, "new session %s", name);
     }

@@ -76,6 +76,20 @@ def test_outside_a_chat_a_full_context_names_options(hokku, stories):
     assert b"/" not in r.stderr.replace(b"\n", b"")
 
 
+def test_a_session_that_is_protected_from_being_written_is_not_gone_on_with(chat, hokku, tiny, sessions):
+    args = ["-m", tiny, "-n", 3]
+    path = sessions / "a.session"
+    assert hokku(*args, "--session", "a", "hi").returncode == 0
+    path.chmod(0o400)
+    before = path.read_bytes()
+    r = hokku(*args, "--session", "a", "and?")
+    assert r.returncode == 1 and r.stdout == b"" and f"{path}: its mode 0400 keeps it as it is: chmod u+w".encode() in r.stderr, r
+    assert "its mode 0400 keeps it as it is" in chat(*args).say("/load a")
+    for reads in ((*args, "--base", "a", "and?"), ("replay", "a"), ("sessions", "export", "a", "-")):
+        assert hokku(*reads).returncode == 0
+    assert path.read_bytes() == before and stat.S_IMODE(path.stat().st_mode) == 0o400
+
+
 def test_once_the_context_is_full_most_turns_read_only_what_is_new(hokku):
     """What stays when turns are dropped is read again: however short the answers, that must not be at every turn."""
     r = hokku("-c", 256, "--turns", "--json", "--overflow", "drop", "-n", 2, "-s", 1, input="".join(f"hi {i}\n" for i in range(60)))
