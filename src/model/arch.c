@@ -122,7 +122,8 @@ static const struct arch archs[] = {
     {"arcee", ROPE_INTERLEAVED, .act = ACT_RELU_SQR, .lacks = GATE},
     {"apertus", ROPE_HALVES, .act = ACT_XIELU, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .lacks = GATE, .qk_norm = QK_NORM_HEAD},
-    {"internlm2", ROPE_INTERLEAVED},
+    // InternLM 2, 2.5
+    {"internlm2", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
     {"ernie4_5", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
     {"ernie4_5-moe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS | CHOICE,
      .experts = HAS_EXPERTS, .experts_normed = true},

@@ -77,6 +77,7 @@ WRONG = {
     "hunyuan_vl": ("rope.scaling.alpha", 1.0),
     "hy_v3": ("expert_weights_scale", twice),
     "internlm2": (BASE, 200.0),
+    "internlm2-biases": (BASE, 200.0),
     "lfm2": (BASE, 200.0),
     "lfm2moe": ("expert_gating_func", 1),
     "llama-biases": (BASE, 200.0),

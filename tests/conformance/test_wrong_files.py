@@ -332,6 +332,8 @@ HOSTILE = [
     ("bailingmoe", {"blk.0.exp_probs_b.bias": [8]}, "blk.0.exp_probs_b.bias is not one that architecture bailingmoe has"),
     ("deepseek", {"expert_shared_count": 1}, "blk.1.ffn_gate_shexp.weight has shape 48 x 48, expected 48 x 24"),
     ("internlm2", {"attention.head_count_kv": [3, 3, 0]}, "head_count_kv is 0 at layer 2, expected 1 to 4096"),
+    ("internlm2", {"blk.1.attn_q.bias": [47]}, "blk.1.attn_q.bias has shape 47, expected 48"),
+    ("internlm2", {"blk.1.ffn_up.bias": [80]}, "blk.1.ffn_up.bias is not one that architecture internlm2 has"),
     ("internlm2", {"attention.clamp_kqv": 3.0}, "internlm2.attention.clamp_kqv is not one that hokku knows"),
     ("nemotron_h_moe", {"blk.1.ffn_up_exps.weight": MISSING, "blk.1.ffn_gate_up_exps.weight": [48, 48, 8]},
      "tensor blk.1.ffn_up_exps.weight (48 x 24 x 8) is missing"),

@@ -528,3 +528,5 @@ FAMILIES["cohere2moe-rms"] = (Cohere2Moe, COHERE2MOE | {
     "seed": 22, "experts": dict(n=8, used=2, ff=24, layers=(1, 2, 3, 4)), "meta": COHERE2MOE["meta"] | EPS | {
         "expert_shared_count": 0, "expert_shared_feed_forward_length": 0, "expert_weights_norm": False}})
 FAMILIES["cohere2moe-scaled"] = (Cohere2Moe, COHERE2MOE | {"seed": 1, "scaled": True})
+# As its makers' code has it with `bias`.
+FAMILIES["internlm2-biases"] = (Plain, dict(arch="internlm2", biases=(*QKV, *OUT), tied=False, meta=EPS))
