@@ -17,13 +17,15 @@ static __device__ __forceinline__ float activate(enum activation act, float x)
     return __fdividef(x, 1.0f + __expf(-z));
 }
 
-// Those too that may be larger than x.
+// Those too that may be larger than x, or that are never made at once with a product.
 static __device__ __forceinline__ float activate_any(enum activation act, const struct xielu &p,
                                                      float x)
 {
     const float above = x > 0.0f ? x : 0.0f * x; // no number stays none
     if (act == ACT_RELU_SQR)
         return above * above;
+    if (act == ACT_GELU)
+        return 0.5f * x * erfcf(-0.7071067812f * x);
     if (act == ACT_XIELU)
         return x > 0.0f ? x * fmaf(p.p, x, p.beta)
                         : fmaf(p.n, expm1f(fminf(x, p.eps)) - x, p.beta * x);

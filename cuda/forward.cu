@@ -287,6 +287,13 @@ static bool read_to_feed(const struct cuda_engine *e, const struct gpu_layer *l,
                        n ? NULL : &e->s.step->done, in, err);
 }
 
+// In parallel layers: as the mixer does, but where there is a norm of its own.
+static bool read_beside(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        struct input *in, struct error *err)
+{
+    return !l->facts->w[FFN_NORM].data || read_to_feed(e, l, n, in, err);
+}
+
 // The mixer but for attention, which another one may be beside.
 static bool mix_beside(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                        uint32_t n, struct error *err)
@@ -302,7 +309,8 @@ static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct e
     if (!cuda_altup_predict(e, l, 0, err) || !read_to_mix(e, l, 0, &in, err) ||
         (attends(l) && !project_one(e, l, in, err)) ||
         // parallel: nothing but what is kept reads x once the feed-forward network has
-        (l->facts->parallel && !feed_forward_one(e, l, in, err)) ||
+        (l->facts->parallel &&
+         !(read_beside(e, l, 0, &in, err) && feed_forward_one(e, l, in, err))) ||
         (attends(l) && !attend_one(e, l, err)) || !mix_beside(e, l, in, 0, err) ||
         !cuda_laurel(e, l, in, 0, err))
         return false;
@@ -646,7 +654,8 @@ static bool layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_
     struct input in = {};
     if (!cuda_altup_predict(e, l, n, err) || !read_to_mix(e, l, n, &in, err) ||
         (attends(l) && !project_many(e, l, in, n, err)) ||
-        (l->facts->parallel && !feed_forward_many(e, l, in, n, err)) || // see layer_one
+        (l->facts->parallel && // see layer_one
+         !(read_beside(e, l, n, &in, err) && feed_forward_many(e, l, in, n, err))) ||
         (attends(l) && !attend_many(e, l, n, err)) || !mix_beside(e, l, in, n, err) ||
         !cuda_laurel(e, l, in, n, err))
         return false;

@@ -47,10 +47,11 @@ static const struct {
     {TOKEN_PROJ, NONE, NONE, NONE},
 };
 
-// Parallel blocks read the same.
+// Parallel blocks with one norm read the same.
 static int norm_of(const struct layer *l, size_t i)
 {
-    return l->parallel && matrices[i].norm == FFN_NORM ? ATTN_NORM : matrices[i].norm;
+    const bool same = l->parallel && !l->w[FFN_NORM].data;
+    return same && matrices[i].norm == FFN_NORM ? ATTN_NORM : matrices[i].norm;
 }
 
 // Those stacked are one matrix of whole tiles.

@@ -153,7 +153,8 @@ struct cpu_engine {
     uint16_t *part_of;        // (n) the part of each row
     float *x;                 // (n, n_embd) the residual stream
     float *branch;            // (n, n_embd) what is added to it, where that is normed or scaled
-    float *beside;            // (n, n_embd) the plain network's, in layers with experts beside it
+    float *beside;            // (n, n_embd) the plain network's, in layers with experts beside it;
+                              // and what ffn_norm gives in parallel layers that have one
     struct cpu_altup altup;
     float *told;             // (n, n_layer * n_embd_layer) what layers are told of each token
     float *q, *k, *v;        // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2

@@ -690,13 +690,24 @@ static bool scale_stream(struct cpu_engine *e, const struct layer *l, size_t n)
     return cpu_each_token(e, n, scale_item, &j) && cpu_mark(e, "add", l->w[LAYER_SCALE].name);
 }
 
+// What the feed-forward network is given: of a parallel layer n1, or what is in beside.
+static bool norm_to_feed(struct cpu_engine *e, const struct layer *l, size_t n)
+{
+    const struct weight *w = l->w;
+    return l->parallel ? !w[FFN_NORM].data || cpu_copy_to_normed(e, e->beside, NULL, n)
+                       : norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
+}
+
 // As struct layer says.
 static bool layer(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
     const struct weight *w = l->w;
     const bool streams = e->base.model->hp.n_side > 0;
+    const struct cpu_act beside = {.f = e->beside, .n_pad = e->base.model->hp.n_embd};
     bool ok = !streams || cpu_altup_predict(e, il, n);
+    if (ok && l->parallel && w[FFN_NORM].data)
+        ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &beside, n);
     if (ok && l->mixer != MIXER_NONE)
         ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->mixer == MIXER_ATTENTION)
@@ -712,8 +723,8 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
         ok = cpu_ssm(e, il, n);
     if (ok && l->n_laurel > 0)
         ok = cpu_laurel(e, il, n);
-    if (ok && layer_feeds(l) && !l->parallel)
-        ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
+    if (ok && layer_feeds(l))
+        ok = norm_to_feed(e, l, n);
     if (ok && l->experts.n > 0)
         ok = experts(e, il, n);
     else if (ok && l->n_ff > 0)

@@ -53,12 +53,14 @@ static bool adds_in_place(const struct model *m)
     return in_place;
 }
 
-static bool feeds_twice(const struct model *m)
+static bool keeps_beside(const struct model *m)
 {
-    bool twice = false;
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        twice |= m->layers[i].experts.n > 0 && m->layers[i].n_ff > 0;
-    return twice;
+    bool keeps = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        keeps |= (l->experts.n > 0 && l->n_ff > 0) || (l->parallel && l->w[FFN_NORM].data);
+    }
+    return keeps;
 }
 
 static struct cpu_routing carve_routing(struct carver *c, size_t n, const struct layer_sizes *most)
@@ -192,7 +194,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s->part_of = carve(&c, n, sizeof *s->part_of);
     s->x = carve(&c, n * hp->n_embd, sizeof *s->x);
     s->branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s->branch);
-    s->beside = carve(&c, feeds_twice(m) ? n * hp->n_embd : 0, sizeof *s->beside);
+    s->beside = carve(&c, keeps_beside(m) ? n * hp->n_embd : 0, sizeof *s->beside);
     s->altup = carve_altup(&c, hp, n);
     s->told = carve(&c, n * hp->n_layer * hp->n_embd_layer, sizeof *s->told);
     s->q = carve(&c, n * most.n_q, sizeof *s->q);

@@ -116,6 +116,20 @@ INLINE v16 gelu_tanh(v16 x)
     return v16_mul(x, sigmoid(v16_mul(v16_mul(x, cubic), v16_set1(1.5957691216f))));
 }
 
+// x's part above 0 less |x| erfc(|x| / sqrt(2)) / 2; erfc by Abramowitz and Stegun 1964, 7.1.26, to
+// 1.5e-7.
+INLINE v16 gelu(v16 x)
+{
+    const v16 one = v16_set1(1.0f), size = v16_max(v16_sub(v16_zero(), x), x);
+    const v16 t = v16_div(one, v16_fma(size, v16_set1(0.3275911f * 0.70710678f), one));
+    v16 y = v16_fma(t, v16_set1(1.061405429f), v16_set1(-1.453152027f));
+    y = v16_fma(t, y, v16_set1(1.421413741f));
+    y = v16_fma(t, y, v16_set1(-0.284496736f));
+    y = v16_fma(t, y, v16_set1(0.254829592f));
+    y = v16_mul(v16_mul(t, y), v16_exp(v16_mul(v16_mul(size, size), v16_set1(-0.5f))));
+    return v16_fma(v16_mul(size, v16_set1(-0.5f)), y, v16_max(v16_zero(), x));
+}
+
 INLINE v16 relu_sqr(v16 x)
 {
     v16 above = v16_max(v16_zero(), x);
@@ -140,6 +154,8 @@ INLINE v16 activation(enum activation act, const struct xielu *p, v16 x)
         return silu(x);
     case ACT_GELU_TANH:
         return gelu_tanh(x);
+    case ACT_GELU:
+        return gelu(x);
     case ACT_RELU_SQR:
         return relu_sqr(x);
     case ACT_XIELU:
@@ -184,6 +200,9 @@ void CPU_NAME(activate)(enum activation act, const struct xielu *p, float *gate,
         break;
     case ACT_GELU_TANH:
         activate(ACT_GELU_TANH, p, gate, up, n);
+        break;
+    case ACT_GELU:
+        activate(ACT_GELU, p, gate, up, n);
         break;
     case ACT_RELU_SQR:
         activate(ACT_RELU_SQR, p, gate, up, n);

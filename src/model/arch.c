@@ -239,6 +239,9 @@ static const struct arch archs[] = {
      .parallel = true, .period = 1, .window_needed = true, .windows_told = true,
      .full_unrotated = true, .dense_rotated = true, .logit_scale = LOGITS_TIMES,
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .shared_averaged = true},
+    // GPT-NeoX, Pythia, Dolly 2, RedPajama-INCITE
+    {"gptneox", ROPE_HALVES, NORM_LAYER, ACT_GELU, .has = NORM_BIAS | FFN_BIAS,
+     .may_have = QKV_BIAS | OUT_BIAS, .lacks = GATE, .parallel_told = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -516,7 +516,7 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
                          i);
     if (!l->w[ATTN_Q_NORM].data)
         l->qk_norm = bare ? QK_NORM_BARE : QK_NORM_NONE;
-    l->parallel = a->parallel && layer_feeds(l) && !l->w[FFN_NORM].data;
+    l->parallel = layer_feeds(l) && (l->parallel || (a->parallel && !l->w[FFN_NORM].data));
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
     find(b, layer_tensor_name(name, i, "attn_rot_embd"));
     return true;

@@ -417,6 +417,20 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
     return true;
 }
 
+// Whether what layers add is made of their input alone.
+static bool read_parallel(struct meta *k, const struct arch *a, struct model *m)
+{
+    bool parallel = false;
+    if (!a->parallel_told)
+        return true;
+    meta_find(k, "use_parallel_residual");
+    if (!gguf_get_bool(k->g, k->key, true, &parallel, k->err))
+        return false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].parallel = parallel;
+    return true;
+}
+
 static bool read_told(struct meta *k, const struct arch *a, struct model *m)
 {
     return !a->told ||
@@ -591,7 +605,8 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
            read_heads(k, a, m, &d) && read_delta(k, a, m) && read_state_space(k, a, m) &&
            read_shared_kv(k, a, m) && rotation_read(k, a, m, d.full, d.windowed) &&
            read_scales(k, a, m) && read_told(k, a, m) && read_altup(k, a, m) &&
-           read_sparsity(k, a, m) && read_activation(k, a, m) && meta_all_read(k);
+           read_sparsity(k, a, m) && read_activation(k, a, m) && read_parallel(k, a, m) &&
+           meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)

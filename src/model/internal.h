@@ -97,9 +97,10 @@ struct arch {
                 // the first two may be in files of all families
     enum qk_norm qk_norm; // of those that has or may_have qk norms
     bool qk_norm_rotated;
-    bool parallel;   // a layer without ffn_norm is parallel (see struct layer)
-    bool short_conv; // layers with 0 KV heads are; reads shortconv.l_cache
-    bool delta;      // reads full_attention_interval and ssm.*: the other layers are delta nets
+    bool parallel;      // a layer without ffn_norm is parallel (see struct layer)
+    bool parallel_told; // reads use_parallel_residual: true: all layers are
+    bool short_conv;    // layers with 0 KV heads are; reads shortconv.l_cache
+    bool delta;         // reads full_attention_interval and ssm.*: the other layers are delta nets
     bool delta_in_order;
     enum state_space state_space;
     bool state_space_named; // files may have ssm.*, of a state space that no layer has

@@ -198,7 +198,7 @@ static bool is_idle(const char *name, size_t len)
     static const char *const idle[] = {
         "vocab_size",
         "tensor_data_layout",
-        "use_parallel_residual", // the tensors say it
+        "use_parallel_residual", // where it is not read, the tensors say it
         "rope.scaling.finetuned",
         "attention.layer_norm_epsilon", // beside the one of the norm that the architecture has
         "attention.layer_norm_rms_epsilon",

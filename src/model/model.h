@@ -261,6 +261,7 @@ struct ssm {
 enum activation {
     ACT_SILU,      // x / (1 + e^-x)
     ACT_GELU_TANH, // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+    ACT_GELU,      // x (1 + erf(x / sqrt(2))) / 2, from which that is 5e-4 off at most
     ACT_RELU_SQR,  // max(x, 0)^2
     ACT_XIELU,     // see struct xielu
     // With a = min(gate, 7), b = min(max(up, -7), 7): a / (1 + e^(-1.702 a)) (b + 1)
@@ -304,8 +305,9 @@ struct experts {
 //   x += residual_scale * attn_post_norm(mixer(n1))
 //   x += residual_scale * ffn_post_norm(down(act(gate n2) * up n2)), n2 = ffn_norm(x)
 //
-// An absent norm leaves its input as it is; parallel: n2 is n1. A layer of MIXER_ATTENTION that has
-// an ssm adds that of n1, too. One with n_laurel goes on (Menghani et al. 2024, "LAuReL") with
+// An absent norm leaves its input as it is; parallel: n2 is ffn_norm of the x that n1 is of, or n1
+// where there is no ffn_norm. A layer of MIXER_ATTENTION that has an ssm adds that of n1, too. One
+// with n_laurel goes on (Menghani et al. 2024, "LAuReL") with
 //
 //   x = (x + n1 + laurel_post_norm(laurel_r laurel_l n1)) / sqrt(2)
 //

@@ -35,7 +35,8 @@ static bool is_first(const struct model *m, uint32_t i)
 
 static const char *activation_name(const struct layer *l)
 {
-    static const char *const names[] = {"SiLU", "GELU", "squared ReLU", "xIELU", "clamped SwiGLU"};
+    static const char *const names[] = {"SiLU",         "GELU",  "exact GELU",
+                                        "squared ReLU", "xIELU", "clamped SwiGLU"};
     return names[l->act];
 }
 

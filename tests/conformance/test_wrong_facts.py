@@ -66,6 +66,8 @@ WRONG = {
     "glm4moe-sections": (BASE, 200.0),
     "gpt-oss": (WINDOW, half),
     "gpt-oss-joined": (WINDOW, half),
+    "gptneox": ("use_parallel_residual", other),
+    "gptneox-sequential": ("use_parallel_residual", other),
     "granite": ("residual_scale", twice),
     "granite-unrotated": ("rope.scaling.finetuned", other),
     "granitehybrid": ("attention.scale", twice),

@@ -367,6 +367,15 @@ HOSTILE = [
     ("gemma3n", {"blk.1.altup_correct_scale.weight": MISSING}, "tensor blk.1.altup_correct_scale.weight (48) is missing"),
     ("gemma4", {"blk.1.laurel_l.weight": [48, 64]}, "blk.1.laurel_l.weight is not one that architecture gemma4 has"),
     ("gemma4", {"altup_proj.weight": [48, 48, 3]}, "altup_proj.weight is not one that architecture gemma4 has"),
+    ("gptneox", {"use_parallel_residual": MISSING}, "metadata key gptneox.use_parallel_residual"),
+    ("gptneox", {"use_parallel_residual": 1}, "gptneox.use_parallel_residual"),
+    ("gptneox", {"attention.layer_norm_epsilon": MISSING}, "gptneox.attention.layer_norm_epsilon is missing"),
+    ("gptneox", {"rope.dimension_count": 7}, "gptneox.rope.dimension_count is 7, expected an even number"),
+    ("gptneox", {"blk.1.ffn_norm.weight": MISSING}, "tensor blk.1.ffn_norm.weight (48) is missing"),
+    ("gptneox", {"blk.1.ffn_norm.bias": MISSING}, "tensor blk.1.ffn_norm.bias (48) is missing"),
+    ("gptneox", {"blk.1.attn_qkv.bias": [143]}, "blk.1.attn_qkv.bias has shape 143, expected 144"),
+    ("gptneox", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture gptneox has"),
+    ("gptneox", {"blk.1.attn_norm_2.weight": [48]}, "blk.1.attn_norm_2.weight is not one that architecture gptneox has"),
     ("qwen3next-by_keys", {"blk.0.attn_gate.weight": [48, 64]}, "tensor blk.0.attn_qkv.weight (48 x"),
 ]
 

@@ -77,6 +77,8 @@ static double activated(enum activation act, double x)
                (x > 0 ? XIELU.p * x * x : XIELU.n * (expm1(fmin(x, XIELU.eps)) - x));
     if (act == ACT_CLAMPED_SWIGLU)
         return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
+    if (act == ACT_GELU)
+        return x * erfc(-x / sqrt(2)) / 2;
     return act == ACT_GELU_TANH ? x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2
                                 : x / (1 + exp(-x));
 }
@@ -460,6 +462,8 @@ static void reference(const struct fixture *f, double logits[N_EVAL][TINY_VOCAB]
         memcpy(embedded, x, sizeof x);
         for (uint32_t il = 0; il < N_LAYER; il++) {
             const struct layer *l = &m->layers[il];
+            double given[TINY_EMBD];
+            memcpy(given, x, sizeof x);
             norm_biased(m, &l->w[ATTN_NORM], &l->w[ATTN_NORM_BIAS], x, TINY_EMBD, n);
             if (l->mixer == MIXER_ATTENTION)
                 attend(m, il, c, t, n, y);
@@ -471,8 +475,9 @@ static void reference(const struct fixture *f, double logits[N_EVAL][TINY_VOCAB]
                 state_space(m, il, c, t, n, y);
                 add(m, &l->w[ATTN_POST_NORM], y, x);
             }
-            if (!l->parallel)
-                norm_biased(m, &l->w[FFN_NORM], &l->w[FFN_NORM_BIAS], x, TINY_EMBD, n);
+            if (!l->parallel || l->w[FFN_NORM].data)
+                norm_biased(m, &l->w[FFN_NORM], &l->w[FFN_NORM_BIAS], l->parallel ? given : x,
+                            TINY_EMBD, n);
             if (layer_feeds(l)) {
                 feed_forward(l, n, y);
                 if (l->n_ff > 0 && l->experts.n > 0)

@@ -131,6 +131,8 @@ static inline double activated(enum activation act, double x)
                      : XIELU.n * (expm1(fmin(x, XIELU.eps)) - x) + XIELU.beta * x;
     if (act == ACT_GELU_TANH)
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    if (act == ACT_GELU)
+        return 0.5 * x * erfc(-x / sqrt(2.0));
     return x / (1 + exp(-x));
 }
 

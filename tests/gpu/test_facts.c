@@ -130,6 +130,12 @@ static void ungated(struct model *m)
     m->layers[1].act = ACT_GELU_TANH;
 }
 
+static void exact_gelu(struct model *m)
+{
+    m->layers[0].act = m->layers[1].act = ACT_GELU;
+    m->layers[1].w[FFN_GATE].data = NULL;
+}
+
 static void gates_with_biases(struct model *m)
 {
     for (uint32_t i = 0; i < N_LAYER; i++)
@@ -179,6 +185,17 @@ static void parallel_layer_norms(struct model *m)
 {
     parallel(m);
     m->hp.norm = NORM_LAYER;
+}
+
+static void parallel_with_two_norms(struct model *m)
+{
+    m->layers[0].parallel = m->layers[1].parallel = true;
+}
+
+static void parallel_with_two_layer_norms(struct model *m)
+{
+    layer_norms(m);
+    parallel_with_two_norms(m);
 }
 
 // One layer has half of the heads, and half of the inner width.
@@ -574,10 +591,13 @@ static const struct {
     {"scales, softcap and temperature of attention", attention_facts},
     {"norms of queries and keys", norms_of_queries_and_keys},
     {"no gates", ungated, true},
+    {"exact GELU", exact_gelu},
     {"gates that grow", gates_that_grow},
     {"parallel blocks", parallel},
     {"layer norms with biases", layer_norms},
     {"parallel blocks, layer norms", parallel_layer_norms, true},
+    {"parallel blocks with two norms", parallel_with_two_norms},
+    {"parallel blocks with two layer norms", parallel_with_two_layer_norms, true},
     {"sinks", sinks, true},
     {"attention within chunks", chunks_of_attention},
     {"norms of queries and keys without weights", norms_without_weights},

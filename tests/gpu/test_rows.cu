@@ -3,7 +3,8 @@
 #include "divide.cuh"
 #include "gpu_test.h"
 
-static const enum activation ACTIVATIONS[] = {ACT_SILU, ACT_GELU_TANH, ACT_RELU_SQR, ACT_XIELU};
+static const enum activation ACTIVATIONS[] = {ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_RELU_SQR,
+                                              ACT_XIELU};
 
 static void gates_and_biases_agree(void)
 {

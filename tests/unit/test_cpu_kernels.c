@@ -277,6 +277,8 @@ static double activation(enum activation act, double x)
         return x / (1 + exp(-x));
     case ACT_GELU_TANH:
         return 0.5 * x * (1 + tanh(u));
+    case ACT_GELU:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
     case ACT_RELU_SQR:
         return x > 0 ? x * x : 0;
     case ACT_CLAMPED_SWIGLU:

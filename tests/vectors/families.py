@@ -530,3 +530,7 @@ FAMILIES["cohere2moe-rms"] = (Cohere2Moe, COHERE2MOE | {
 FAMILIES["cohere2moe-scaled"] = (Cohere2Moe, COHERE2MOE | {"seed": 1, "scaled": True})
 # As its makers' code has it with `bias`.
 FAMILIES["internlm2-biases"] = (Plain, dict(arch="internlm2", biases=(*QKV, *OUT), tied=False, meta=EPS))
+GPT_NEOX = dict(arch="gptneox", kv=6, biases=("norm", "attn_qkv", *OUT, *FFN), fused=("qkv",), gate=False, tied=False, meta=LAYER_EPS | {
+    "rope.dimension_count": 2, "use_parallel_residual": True})
+FAMILIES["gptneox"] = (GptNeoX, GPT_NEOX)
+FAMILIES["gptneox-sequential"] = (GptNeoX, GPT_NEOX | {"biases": ("norm", *FFN), "meta": GPT_NEOX["meta"] | {"use_parallel_residual": False}})

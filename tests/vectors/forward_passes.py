@@ -17,6 +17,10 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
+def exact_gelu(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
 def relu2(x):
     return np.maximum(x, 0) ** 2
 
@@ -472,6 +476,17 @@ class Olmo(Layer):
     def project(self, x, p):
         most = self.get("attention.clamp_kqv", math.inf)
         return [np.clip(y, -most, most) for y in super().project(x, p)]
+
+
+class GptNeoX(Neox, Layer):
+    """Black et al. 2022; the activation as transformers has it of Pythia."""
+    act = staticmethod(exact_gelu)
+
+    def block(self, x, l):
+        if not self.get("use_parallel_residual"):
+            return super().block(x, l)
+        p = f"blk.{l}."
+        return x + self.attention(self.norm(x, p + "attn_norm"), l) + self.ffn(self.norm(x, p + "ffn_norm"), l)
 
 
 class Deci(Plain):
