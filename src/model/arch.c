@@ -242,6 +242,9 @@ static const struct arch archs[] = {
     // GPT-NeoX, Pythia, Dolly 2, RedPajama-INCITE
     {"gptneox", ROPE_HALVES, NORM_LAYER, ACT_GELU, .has = NORM_BIAS | FFN_BIAS,
      .may_have = QKV_BIAS | OUT_BIAS, .lacks = GATE, .parallel_told = true},
+    // Falcon 7B; 40B and 180B have two norms
+    {"falcon", ROPE_HALVES, NORM_LAYER, ACT_GELU, .has = NORM_BIAS, .lacks = GATE,
+     .second_norm = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -393,6 +393,18 @@ static bool bind_by_keys(struct binder *b, uint32_t i, struct layer *l, int w,
     return true;
 }
 
+// What the file calls it, or NULL: it has no such norm.
+static const char *name_in_file(const struct binder *b, const struct arch *a, uint32_t i, int w,
+                                const char *name)
+{
+    const bool two = a->second_norm && has_tensor(b, i, "attn_norm_2");
+    if (two && (w == ATTN_NORM || w == ATTN_NORM_BIAS))
+        return w == ATTN_NORM ? "attn_norm_2" : "attn_norm_2.bias";
+    if (a->second_norm && (w == FFN_NORM || w == FFN_NORM_BIAS))
+        return !two ? NULL : w == FFN_NORM ? "attn_norm" : "attn_norm.bias";
+    return w == FFN_NORM && a->ffn_norm ? a->ffn_norm : name;
+}
+
 static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
 {
     const struct hparams *hp = &b->m->hp;
@@ -414,7 +426,10 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
         return bind_by_keys(b, i, l, w, &f);
     if (f.fused && is_fused(b, a, i, l, w, f.fused))
         return bind_fused(b, i, l, w, &f, presence);
-    layer_tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : f.name);
+    const char *in_file = name_in_file(b, a, i, w, f.name);
+    if (!in_file)
+        return true;
+    layer_tensor_name(name, i, in_file);
     // whose names a vector of the layer has
     const bool own =
         (w == ROUTER && layer_weight_presence(a, hp, l, ROUTER_NORM) != ABSENT) ||

@@ -420,12 +420,12 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
 // Whether what layers add is made of their input alone.
 static bool read_parallel(struct meta *k, const struct arch *a, struct model *m)
 {
-    bool parallel = false;
-    if (!a->parallel_told)
-        return true;
-    meta_find(k, "use_parallel_residual");
-    if (!gguf_get_bool(k->g, k->key, true, &parallel, k->err))
-        return false;
+    bool parallel = a->second_norm;
+    if (a->parallel_told) {
+        meta_find(k, "use_parallel_residual");
+        if (!gguf_get_bool(k->g, k->key, true, &parallel, k->err))
+            return false;
+    }
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         m->layers[i].parallel = parallel;
     return true;

@@ -93,6 +93,8 @@ struct arch {
     const char *ffn_norm, *output_norm; // their names, where they are others
     bool norms_bare;                    // those and attn_norm have no weights
     bool ffn_norm_whole;                // ... without ".weight" behind it
+    bool second_norm; // layers are parallel; what attention is given is normed by attn_norm_2 where
+                      // the file has it, and then the feed-forward network by attn_norm
     bool fused; // attn_qkv, ffn_gate_up_exps, and ffn_up with the rows of the gate before its own;
                 // the first two may be in files of all families
     enum qk_norm qk_norm; // of those that has or may_have qk norms

@@ -479,6 +479,8 @@ def test_windows_that_the_file_does_not_say(family, windows, tmp_path):
      [[0], [1, 3], [2]]),
     ("gptneox", ["layers 0-2: 6 heads of 8 sharing 6 KV heads, RoPE theta 10000 over 2 of a head; beside it feed-forward 80, exact GELU"], [[0, 1, 2]]),
     ("gptneox-sequential", ["layers 0-2: 6 heads of 8 sharing 6 KV heads, RoPE theta 10000 over 2 of a head; feed-forward 80, exact GELU"], [[0, 1, 2]]),
+    ("falcon-norms", ["layers 0-2: 6 heads of 8 sharing 3 KV heads, RoPE theta 10000 over 8 of a head; beside it feed-forward 80, exact GELU"],
+     [[0, 1, 2]]),
     ("lfm2", ["layers 0, 2: a convolution over 4 tokens; feed-forward 80, gated SiLU"], [[0, 2], [1], [3]]),
     ("gemma4", ["layers 1, 3: 4 heads of 20 sharing 2 KV heads, RoPE theta 300000 over 16 of a head, frequency factors, norms of each head; ",
                 "layer 4: 4 heads of 12 sharing 1 KV head, sliding window 21, RoPE theta 20000 over 8 of a head, keys and values of an "

@@ -376,6 +376,14 @@ HOSTILE = [
     ("gptneox", {"blk.1.attn_qkv.bias": [143]}, "blk.1.attn_qkv.bias has shape 143, expected 144"),
     ("gptneox", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture gptneox has"),
     ("gptneox", {"blk.1.attn_norm_2.weight": [48]}, "blk.1.attn_norm_2.weight is not one that architecture gptneox has"),
+    ("falcon", {"blk.1.ffn_norm.weight": [48]}, "blk.1.ffn_norm.weight is not one that architecture falcon has"),
+    ("falcon", {"blk.1.attn_qkv.bias": [64]}, "blk.1.attn_qkv.bias is not one that architecture falcon has"),
+    ("falcon", {"blk.1.attn_norm_2.bias": [48]}, "blk.1.attn_norm_2.bias is not one that architecture falcon has"),
+    ("falcon", {"blk.1.attn_norm_2.weight": [48]}, "tensor blk.1.attn_norm_2.bias (48) is missing"),
+    ("falcon", {"attention.head_count_kv": 6}, "blk.0.attn_qkv.weight has shape 48 x 64, expected 48 x 144"),
+    ("falcon-norms", {"blk.1.attn_norm.weight": MISSING}, "tensor blk.1.attn_norm.weight (48) is missing"),
+    ("falcon-norms", {"blk.1.attn_norm.bias": MISSING}, "tensor blk.1.attn_norm.bias (48) is missing"),
+    ("falcon-norms", {"blk.1.attn_norm_2.weight": [47]}, "blk.1.attn_norm_2.weight has shape 47, expected 48"),
     ("qwen3next-by_keys", {"blk.0.attn_gate.weight": [48, 64]}, "tensor blk.0.attn_qkv.weight (48 x"),
 ]
 

@@ -534,3 +534,6 @@ GPT_NEOX = dict(arch="gptneox", kv=6, biases=("norm", "attn_qkv", *OUT, *FFN), f
     "rope.dimension_count": 2, "use_parallel_residual": True})
 FAMILIES["gptneox"] = (GptNeoX, GPT_NEOX)
 FAMILIES["gptneox-sequential"] = (GptNeoX, GPT_NEOX | {"biases": ("norm", *FFN), "meta": GPT_NEOX["meta"] | {"use_parallel_residual": False}})
+FALCON = dict(arch="falcon", norms=PRE[:1], biases=("norm",), fused=("qkv",), gate=False, meta=LAYER_EPS | {"tensor_data_layout": "jploski"})
+FAMILIES["falcon"] = (Falcon, FALCON | {"kv": 1})
+FAMILIES["falcon-norms"] = (Falcon, FALCON | {"norms": ("attn_norm_2", "attn_norm"), "tied": False})

@@ -489,6 +489,15 @@ class GptNeoX(Neox, Layer):
         return x + self.attention(self.norm(x, p + "attn_norm"), l) + self.ffn(self.norm(x, p + "ffn_norm"), l)
 
 
+class Falcon(Neox, Layer):
+    """Almazrouei et al. 2023: attention has a norm of its own in the larger models."""
+    act = staticmethod(exact_gelu)
+
+    def block(self, x, l):
+        own, n = f"blk.{l}.attn_norm_2", self.norm(x, f"blk.{l}.attn_norm")
+        return x + self.attention(self.norm(x, own) if own + ".weight" in self.w else n, l) + self.ffn(n, l)
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
