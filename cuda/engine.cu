@@ -97,7 +97,7 @@ static bool check_shape(const struct model *m, const struct engine_params *p,
         return error_set(err, ERR_USAGE,
                          "no guesses are checked on a GPU without --exact: expected --exact, or "
                          "--device cpu");
-    if (!cuda_check_facts(m, err))
+    if (!cuda_check_facts(m, err) || !engine_has_positions(m, p->n_ctx, err))
         return false;
     uint32_t head_dim = 1;
     size_t smem = 0;

@@ -267,6 +267,7 @@ struct cuda_engine {
     struct wmat token_layers, token_layers_proj; // where layers are told of the token
     const float *token_layers_norm;
     struct wmat altup_proj, altup_unembd_proj; // n_side stacked
+    const float *positions;                      // (, n_embd) of model.pos_embd; NULL: none
     const float *output_norm, *output_norm_bias; // NULL: none
     const float *output_bias;                    // (n_vocab), NULL: none
     const float *ones;        // (head_dim), where norms without weights ask for them

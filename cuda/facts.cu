@@ -91,7 +91,7 @@ static bool has_end_bias(const struct layer *l)
 
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
-    bool bounded = !m->predicts_for; // the stream, see range.cu
+    bool bounded = !m->predicts_for && !m->pos_embd.data; // the stream, see range.cu
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);

@@ -206,8 +206,8 @@ static bool embed_told(const struct cuda_engine *e, const int32_t *tokens, uint3
 {
     const struct rope_tables none = {};
     return embed_launch(cuda_queue(e, e->base.model->token_layers.name), &e->token_layers, tokens,
-                        n, e->s.told, sqrtf((float)e->hp.n_embd_layer), &none, &e->s.step->at, true,
-                        skip, err);
+                        n, e->s.told, sqrtf((float)e->hp.n_embd_layer), NULL, &none, &e->s.step->at,
+                        true, skip, err);
 }
 
 static bool tell(const struct cuda_engine *e, uint32_t n, const uint32_t *skip, struct error *err)
@@ -323,7 +323,8 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
-                      e->hp.embd_scale, &e->ropes, &s->step->at, true, &s->step->done, err) ||
+                      e->hp.embd_scale, e->positions, &e->ropes, &s->step->at, true, &s->step->done,
+                      err) ||
         !cuda_look(e, NULL, "token_embd", err) || !cuda_join(e, 0, err) ||
         (e->token_layers_norm && !tell_one(e, err)) || !cuda_altup_begin(e, 0, err))
         return false;
@@ -696,8 +697,8 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (n > s->n_without_blas && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
-                      e->hp.embd_scale, &e->ropes, e->pass ? s->rows : &s->step->at, !e->pass, NULL,
-                      err) ||
+                      e->hp.embd_scale, e->positions, &e->ropes, e->pass ? s->rows : &s->step->at,
+                      !e->pass, NULL, err) ||
         !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)) ||
         !cuda_altup_begin(e, n, err))
         return false;

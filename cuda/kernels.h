@@ -128,10 +128,11 @@ struct rope_tables {
     uint32_t n;
 };
 
-// x[i] = row tokens[i] of the embedding, times scale; all rotations of the position of row i:
-// rows[i].pos, or rows[0].pos + i for rows of one sequence.
+// x[i] = row tokens[i] of the embedding, times scale, plus the row of its position in positions
+// (, n_embd; NULL: none); all rotations of the position of row i: rows[i].pos, or rows[0].pos + i
+// for rows of one sequence.
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
-                  uint32_t n, float *x /* (n, n_embd) */, float scale,
+                  uint32_t n, float *x /* (n, n_embd) */, float scale, const float *positions,
                   const struct rope_tables *ropes, const struct seq_row *rows, bool one_seq,
                   const uint32_t *skip, struct error *err);
 

@@ -355,6 +355,8 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
                      hp->n_embd, err)) &&
         (!e->output_bias || copy_vector(&e->q, e->output_bias, (const float *)m->output_bias.data,
                                         m->output_bias.n_cols, err)) &&
+        (!e->positions || copy_vector(&e->q, e->positions, (const float *)m->pos_embd.data,
+                                      m->pos_embd.rows * m->pos_embd.n_cols, err)) &&
         (!e->token_layers_norm ||
          copy_vector(&e->q, e->token_layers_norm, (const float *)m->token_layers_norm.data,
                      hp->n_embd_layer, err)) &&

@@ -177,6 +177,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         take_matrix(w, &m->altup_unembd_proj, &e->altup_unembd_proj);
         has_f32 |= m->altup_proj.type == QUANT_F32 || m->altup_unembd_proj.type == QUANT_F32;
     }
+    e->positions = m->pos_embd.data ? take_vector(w, m->pos_embd.rows * m->pos_embd.n_cols) : NULL;
     e->output_norm = take_vector(w, hp->n_embd);
     e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
     e->output_bias = m->output_bias.data ? take_vector(w, m->output_bias.n_cols) : NULL;
@@ -453,6 +454,9 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
     const struct hparams *hp = &m->hp;
     struct rows r = {out, 0, max};
     add_embedding(&r, &m->tok_embd, "token_embd");
+    if (m->pos_embd.data)
+        add(&r, "embed", "position_embd", "F32", hp->n_embd * sizeof(float),
+            hp->n_embd * sizeof(float));
     if (m->token_layers.data) {
         add_embedding(&r, &m->token_layers, m->token_layers.name);
         add_matrix(&r, &m->token_layers_proj, "matvec", m->token_layers_proj.rows);

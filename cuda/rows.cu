@@ -13,17 +13,16 @@ enum { THREADS = 256, N_WARP = THREADS / WARP };
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
     embed_kernel(const struct wmat w, const int32_t *tokens, float *x, float scale,
-                 const struct rope_tables ropes, const struct seq_row *rows, bool one_seq,
-                 const uint32_t *skip)
+                 const float *positions, const struct rope_tables ropes, const struct seq_row *rows,
+                 bool one_seq, const uint32_t *skip)
 {
     constexpr int N = chunk_elems(TYPE);
     griddep_launch_dependents();
     if (skip && *skip)
         return;
-    const uint32_t i = blockIdx.x;
+    const uint32_t i = blockIdx.x, position = one_seq ? rows->pos + i : rows[i].pos;
     if (blockIdx.y > 0) {
         const struct rope_table &t = ropes.t[blockIdx.y - 1];
-        const uint32_t position = one_seq ? rows->pos + i : rows[i].pos;
         for (uint32_t p = threadIdx.x; p < t.n_pair; p += THREADS) {
             // In turns, and all but the last one off, in double: of a million radians a float would
             // keep a few hundredths.
@@ -36,6 +35,7 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     }
     const uint32_t token = (uint32_t)tokens[i];
+    const float *own = positions ? positions + (size_t)position * w.n_cols : NULL;
     float *out = x + (size_t)i * w.n_cols;
     const struct tile_row row = tile_begin<TYPE>(w, token / TILE_ROWS, token % TILE_ROWS);
     for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
@@ -43,15 +43,20 @@ static __global__ void __launch_bounds__(THREADS)
         float v[N];
         load_chunk<TYPE>(row, c, k);
         dequantize_chunk<TYPE>(k, v);
+        for (int e = 0; e < N; e++) {
+            v[e] *= scale;
+            if (own && c * N + e < w.n_cols)
+                v[e] += own[c * N + e];
+        }
         if (w.n_cols % N == 0) {
             for (int e = 0; e < N; e += 4)
                 *reinterpret_cast<float4 *>(out + c * N + e) =
-                    make_float4(scale * v[e], scale * v[e + 1], scale * v[e + 2], scale * v[e + 3]);
+                    make_float4(v[e], v[e + 1], v[e + 2], v[e + 3]);
             continue;
         }
         for (int e = 0; e < N; e++)
             if (c * N + e < w.n_cols)
-                out[c * N + e] = scale * v[e];
+                out[c * N + e] = v[e];
     }
 }
 
@@ -357,8 +362,9 @@ bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t
 }
 
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
-                  uint32_t n, float *x, float scale, const struct rope_tables *ropes,
-                  const struct seq_row *rows, bool one_seq, const uint32_t *skip, struct error *err)
+                  uint32_t n, float *x, float scale, const float *positions,
+                  const struct rope_tables *ropes, const struct seq_row *rows, bool one_seq,
+                  const uint32_t *skip, struct error *err)
 {
     // Not dependent: kernels that begin early read the position, and this one, the first of a step,
     // keeps them behind the sampler of the step before, which writes it.
@@ -369,7 +375,7 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                        .recorder = q->recorder};
     return with_type(tok_embd->type, [&](auto tag) {
         return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,
-                             scale, *ropes, rows, one_seq, skip);
+                             scale, positions, *ropes, rows, one_seq, skip);
     });
 }
 

@@ -368,6 +368,8 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
 {
     struct engine_plan plan;
     cpu_plan(m, p, cpu_available(p), &plan);
+    if (!engine_has_positions(m, plan.n_ctx, err))
+        return NULL;
     if (!plan.fits) {
         cpu_plan_error(&plan, p, err);
         return NULL;

@@ -176,6 +176,9 @@ static void embed_item(void *arg, size_t t, int thread)
     quant_dequantize(w->type, row, x, hp->n_embd);
     for (size_t i = 0; hp->embd_scale != 1 && i < hp->n_embd; i++)
         x[i] *= hp->embd_scale;
+    const float *own = e->base.model->pos_embd.data;
+    for (size_t i = 0; own && i < hp->n_embd; i++)
+        x[i] += own[pos * hp->n_embd + i];
 
     for (uint32_t r = 0; r < e->base.model->n_rope; r++) {
         const uint32_t n_dim = e->base.model->ropes[r].n_dim;

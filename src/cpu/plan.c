@@ -372,7 +372,6 @@ bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *
 bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
                      struct error *err)
 {
-    (void)err;
     cpu_plan(m, p, cpu_available(p), plan);
-    return true;
+    return engine_has_positions(m, plan->n_ctx, err);
 }

@@ -57,6 +57,8 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
     const struct model *m = e->base.model;
     size_t n = 0;
     piece(out, &n, "token_embd", m->tok_embd.n_bytes / m->tok_embd.rows);
+    if (m->pos_embd.data)
+        piece(out, &n, "position_embd", m->pos_embd.n_bytes / m->pos_embd.rows);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         const struct layer *l = &m->layers[i];
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
@@ -79,7 +81,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
     return n;
 }
 
-enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 5 };
+enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 6 };
 
 static const char *const beside[] = {"convolve", "norm",  "rotate", "activate", "add",
                                      "softcap",  "route", "gather", NULL};

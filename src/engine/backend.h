@@ -200,6 +200,9 @@ struct backend {
     void (*free)(struct engine *e); // and engine_release
 };
 
+// Whether the model has as many positions. For all that plans and opens engines. Errors: ERR_USAGE.
+bool engine_has_positions(const struct model *m, uint32_t n_ctx, struct error *err);
+
 // For a backend that opens and frees an engine: core is the backend's, model, n_ctx, n_batch and
 // n_states are set. max_parts: see engine_max_parts; n_seqs: as in engine_params. Errors:
 // ERR_MEMORY.

@@ -7,6 +7,16 @@
 #include "engine/states.h"
 #include "engine/windows.h"
 
+bool engine_has_positions(const struct model *m, uint32_t n_ctx, struct error *err)
+{
+    const struct weight *w = &m->pos_embd;
+    return !w->data || n_ctx <= w->rows ||
+           error_set(err, ERR_USAGE,
+                     "a context of %u tokens: the model has %u positions (position_embd.weight), "
+                     "expected -c %u or less",
+                     n_ctx, w->rows, w->rows);
+}
+
 bool engine_init(struct engine *e, struct engine_core *core, const struct backend *b,
                  size_t max_parts, uint32_t n_seqs, struct error *err)
 {

@@ -245,6 +245,12 @@ static const struct arch archs[] = {
     // Falcon 7B; 40B and 180B have two norms
     {"falcon", ROPE_HALVES, NORM_LAYER, ACT_GELU, .has = NORM_BIAS, .lacks = GATE,
      .second_norm = true},
+    // GPT-2, Cerebras-GPT
+    {"gpt2", ROPE_NONE, NORM_LAYER, ACT_GELU_TANH,
+     .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE, .positions = true},
+    // StarCoder, the first; Granite Code 20B
+    {"starcoder", ROPE_NONE, NORM_LAYER, ACT_GELU_TANH,
+     .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE, .positions = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

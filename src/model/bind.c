@@ -598,6 +598,23 @@ static bool bind_altup(struct binder *b)
             bind_stack(b, "altup_unembd_proj.weight", n, n, n_side, n_side, &m->altup_unembd_proj));
 }
 
+static bool bind_positions(struct binder *b, const struct arch *a)
+{
+    static const char name[] = "position_embd.weight";
+    struct weight *w = &b->m->pos_embd;
+    const uint32_t n = b->m->hp.n_embd, rows = b->m->hp.n_ctx_train;
+    w->name = w->group = "position_embd";
+    if (!a->positions)
+        return true;
+    if (!bind_vector(b, name, REQUIRED, n, rows, w))
+        return false;
+    w->vector = false;
+    w->rows = rows;
+    w->n_cols = n;
+    w->tensor = find(b, name);
+    return true;
+}
+
 static bool bind_outer(struct binder *b, const struct arch *a)
 {
     struct model *m = b->m;
@@ -634,7 +651,7 @@ static bool bind_outer(struct binder *b, const struct arch *a)
                        hp->n_embd, 1, &m->output_norm_bias) &&
            bind_vector(b, "output.bias", a->output_bias ? REQUIRED : ABSENT, hp->n_vocab, 1,
                        &m->output_bias) &&
-           bind_rope_factors(b, a) && bind_token_layers(b) && bind_altup(b);
+           bind_positions(b, a) && bind_rope_factors(b, a) && bind_token_layers(b) && bind_altup(b);
 }
 
 static bool refuse_leftover(struct binder *b, size_t i, const struct arch *a, const char *where)

@@ -120,6 +120,7 @@ struct arch {
     bool ff_halved;  // feed-forward networks are half as wide as feed_forward_length says
     bool gaps;       // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
+    bool positions;   // position_embd, as many rows as context_length
     bool qkv_clamped; // reads attention.clamp_kqv
     enum prediction predicts;
 

@@ -429,7 +429,10 @@ struct model {
     struct gguf_str chat_template; // data NULL: none
     struct hparams hp;
     struct weight tok_embd; // (n_vocab, n_embd)
-    struct weight output;   // (n_vocab, n_embd); the same tensor as tok_embd when the head is tied
+    // (positions, n_embd), F32: the row of its position is added to a token's embedding, scaled;
+    // no sequence is longer. data NULL: none.
+    struct weight pos_embd;
+    struct weight output; // (n_vocab, n_embd); the same tensor as tok_embd when the head is tied
     bool tied;
     struct weight output_norm, output_norm_bias; // (n_embd); bias: data NULL when absent
     struct weight output_bias;                   // (n_vocab); data NULL when absent

@@ -384,6 +384,13 @@ HOSTILE = [
     ("falcon-norms", {"blk.1.attn_norm.weight": MISSING}, "tensor blk.1.attn_norm.weight (48) is missing"),
     ("falcon-norms", {"blk.1.attn_norm.bias": MISSING}, "tensor blk.1.attn_norm.bias (48) is missing"),
     ("falcon-norms", {"blk.1.attn_norm_2.weight": [47]}, "blk.1.attn_norm_2.weight has shape 47, expected 48"),
+    *((family, {"position_embd.weight": MISSING}, "tensor position_embd.weight (48 x 2048) is missing") for family in ("gpt2", "starcoder")),
+    ("gpt2", {"position_embd.weight": [48, 2047]}, "tensor position_embd.weight has shape 48 x 2047, expected 48 x 2048"),
+    ("gpt2", {"context_length": 2049}, "tensor position_embd.weight has shape 48 x 2048, expected 48 x 2049"),
+    ("gpt2", {"blk.1.attn_qkv.bias": MISSING}, "tensor blk.1.attn_q.bias (48) is missing"),
+    ("gpt2", {"blk.1.ffn_up.bias": MISSING}, "tensor blk.1.ffn_up.bias (80) is missing"),
+    ("starcoder", {"attention.head_count_kv": 6}, "blk.0.attn_qkv.weight has shape 48 x 64, expected 48 x 144"),
+    ("orion", {"position_embd.weight": [48, 4096]}, "position_embd.weight is not one that architecture orion has"),
     ("qwen3next-by_keys", {"blk.0.attn_gate.weight": [48, 64]}, "tensor blk.0.attn_qkv.weight (48 x"),
 ]
 
@@ -441,3 +448,15 @@ def test_weights_that_take_more_in_memory_than_in_the_file_are_counted_so(tmp_pa
                        text=True, timeout=60)
     shares = [int(d["weight_bytes"]) for d in json.loads(r.stdout)["hokku"]["devices"]]
     assert floats // 2 < min(shares) and max(shares) < floats, (floats, shares)
+
+
+@pytest.mark.parametrize("how", [[], ["--dry-run"]])
+def test_a_context_beyond_the_positions_of_the_model_is_refused(how, tmp_path):
+    """Where each has a row of its own; as many as there are is what it gets if it is not said."""
+    write(tmp_path / "m.gguf", "gpt2", {})
+    argv = [BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", *how, "x"]
+    r = subprocess.run([*argv, "-c", "2049"], capture_output=True, timeout=60)
+    assert r.returncode == 2 and b"a context of 2049 tokens: the model has 2048 positions (position_embd.weight), expected -c 2048" in r.stderr, r
+    for more in ([], ["-c", "2048"]):
+        r = subprocess.run([*argv, *more], capture_output=True, timeout=60)
+        assert r.returncode == 0, r

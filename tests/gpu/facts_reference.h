@@ -456,7 +456,8 @@ static void reference(const struct fixture *f, double logits[N_EVAL][TINY_VOCAB]
     for (size_t t = 0; t < N_EVAL; t++) {
         double *row = row_of(&m->tok_embd, (uint32_t)f->tokens[t]);
         for (uint32_t i = 0; i < TINY_EMBD; i++)
-            x[i] = row[i] * m->hp.embd_scale;
+            x[i] = row[i] * m->hp.embd_scale +
+                   (m->pos_embd.data ? ((const float *)m->pos_embd.data)[t * TINY_EMBD + i] : 0);
         free(row);
         double embedded[TINY_EMBD];
         memcpy(embedded, x, sizeof x);

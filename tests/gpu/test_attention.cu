@@ -346,8 +346,8 @@ static void a_step_begins_when_the_one_before_has_ended(void)
                                  .stream = Q.stream,
                                  .dependent = Q.dependent};
             must(launch_kernel(&ERR, end, end_step, step.p, next));
-            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, 1.0f, &ropes, &step.p->at, true,
-                              nullptr, &ERR));
+            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, 1.0f, nullptr, &ropes, &step.p->at,
+                              true, nullptr, &ERR));
         };
         check(d.run(n, 0, false, before, &step.p->at) == want,
               "run %d: attention at another position", i);

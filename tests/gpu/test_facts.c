@@ -41,6 +41,23 @@ static void softcap(struct model *m)
     m->hp.final_softcap = 2.0f;
 }
 
+static void positions(struct model *m)
+{
+    static float rows[N_CTX][TINY_EMBD];
+    random_blocks(QUANT_F32, rows, sizeof rows, 0.7, 79);
+    m->pos_embd = (struct weight){.name = "position_embd",
+                                  .group = "position_embd",
+                                  .type = QUANT_F32,
+                                  .rows = N_CTX,
+                                  .n_cols = TINY_EMBD,
+                                  .data = rows,
+                                  .n_bytes = sizeof rows,
+                                  .tensor = m->tok_embd.tensor};
+    m->ropes[0].layout = ROPE_NONE;
+    m->ropes[0].n_dim = 0;
+    m->hp.embd_scale = 1.5f;
+}
+
 static void normed_only_after(struct model *m)
 {
     post_norms(m);
@@ -632,6 +649,7 @@ static const struct {
     {"scaled products of shared experts", scaled_and_shared_experts},
     {"a scale behind what a layer is told", scale_behind_what_is_told},
     {"gates with biases", gates_with_biases},
+    {"positions that are added", positions, true},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.

@@ -219,7 +219,7 @@ static void a_finished_decode_leaves_memory_alone(void)
     device_array<int32_t> token(std::vector<int32_t>{3});
     device_array<struct seq_row> pos(std::vector<struct seq_row>{{0, 5}});
     const struct rope_tables ropes = {{{freqs.p, 2, 1.0f, (float2 *)turned.p}}, 1};
-    must(embed_launch(&Q, &m.w, token.p, 1, e.p, 1.0f, &ropes, pos.p, true, skip.p, &ERR));
+    must(embed_launch(&Q, &m.w, token.p, 1, e.p, 1.0f, nullptr, &ropes, pos.p, true, skip.p, &ERR));
     const struct add_normed add = {dx.p, dx.p, 1e-5f, 1.0f, nullptr, e.p, skip.p};
     must(add_normed_launch(&Q, &add, 1, 64, &ERR));
     must(finish_logits_launch(&Q, e.p, 64, 0.5f, 30.0f, skip.p, &ERR));
@@ -296,13 +296,18 @@ static void embedding_rows_and_rotations_agree(void)
         const struct rope_tables ropes = {
             {{df.p, n_pair, 1.25f, rope.p}, {df.p + 1, 2, 1.0f, other.p}}, 2};
         const float scale = type == QUANT_F16 ? 5.5f : 1.0f;
-        must(embed_launch(&Q, &m.w, dt.p, (uint32_t)tokens.size(), x.p, scale, &ropes, dp.p, true,
-                          nullptr, &ERR));
+        // of its position each has a row, with some types
+        const bool placed = type == QUANT_F16 || type == QUANT_Q8_0;
+        const std::vector<float> places = r.floats(placed ? (pos0 + tokens.size()) * n : 0);
+        device_array<float> dplaces(places);
+        must(embed_launch(&Q, &m.w, dt.p, (uint32_t)tokens.size(), x.p, scale,
+                          placed ? dplaces.p : nullptr, &ropes, dp.p, true, nullptr, &ERR));
         std::vector<float> got = x.get();
         std::vector<float2> turned = rope.get(), turned2 = other.get();
         for (size_t i = 0; i < tokens.size(); i++) {
             for (uint32_t k = 0; k < n; k++) {
                 float want = scale * m.values[(size_t)tokens[i] * n + k];
+                want += placed ? places[(pos0 + i) * n + k] : 0.0f;
                 check(fabs(got[i * n + k] - want) <= 1e-6 * (fabs(want) + 1), "%s token %d: %g, %g",
                       quant_info(type)->name, tokens[i], got[i * n + k], want);
             }
@@ -354,7 +359,8 @@ static void rotations_agree_at_depth(void)
         for (uint32_t pos0 : {0u, 99999u, 999999u, (1u << 24) - 1}) {
             device_array<struct seq_row> dp(std::vector<struct seq_row>{{0, pos0}});
             const struct rope_tables ropes = {{{df.p, N_PAIR, magnitude, rope.p}}, 1};
-            must(embed_launch(&Q, &m.w, tokens.p, N, x.p, 1.0f, &ropes, dp.p, true, nullptr, &ERR));
+            must(embed_launch(&Q, &m.w, tokens.p, N, x.p, 1.0f, nullptr, &ropes, dp.p, true,
+                              nullptr, &ERR));
             double off = 0;
             std::vector<float2> turned = rope.get();
             for (uint32_t i = 0; i < N; i++)

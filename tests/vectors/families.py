@@ -42,7 +42,7 @@ def join_by_keys(tensors, heads=6, keys=2, size=12):
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), gated=False, tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
-          predict=0, predict_own=(), scaled=False, joined=None, streams=0):
+          predict=0, predict_own=(), scaled=False, joined=None, streams=0, positions=0):
     """-> (kvs, tensors). gated: heads have gates, in a matrix of their own. qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(); lists as kv. dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
@@ -52,6 +52,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
     alone: a layer with a feed-forward network is nothing else.
     scaled: with a scale of each product. joined: see join; a function that does so.
+    positions: how many have rows that are added to the embedding.
     streams: how many there are, the one that layers work on among them; then layers have a matrix of low rank, too.
     predict: how many of the layers are prediction layers; predict_own: what these have that others share with the model."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
@@ -99,6 +100,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             vector(name + ".bias", embd, -0.5, 0.5)
 
     matrix("token_embd", vocab, embd)
+    if positions:
+        matrix("position_embd", positions, embd, kind="F32" if tied else "F16")
     if not tied:
         matrix("output", vocab, embd)
     if last:
@@ -537,3 +540,7 @@ FAMILIES["gptneox-sequential"] = (GptNeoX, GPT_NEOX | {"biases": ("norm", *FFN),
 FALCON = dict(arch="falcon", norms=PRE[:1], biases=("norm",), fused=("qkv",), gate=False, meta=LAYER_EPS | {"tensor_data_layout": "jploski"})
 FAMILIES["falcon"] = (Falcon, FALCON | {"kv": 1})
 FAMILIES["falcon-norms"] = (Falcon, FALCON | {"norms": ("attn_norm_2", "attn_norm"), "tied": False})
+GPT2 = dict(arch="gpt2", kv=6, biases=("norm", "attn_qkv", *OUT, *FFN), fused=("qkv",), gate=False, positions=2048, meta=LAYER_EPS | {
+    "context_length": 2048})
+FAMILIES["gpt2"] = (Gpt2, GPT2)
+FAMILIES["starcoder"] = (Gpt2, GPT2 | dict(arch="starcoder", kv=1, tied=False))

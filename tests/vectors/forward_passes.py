@@ -498,6 +498,17 @@ class Falcon(Neox, Layer):
         return x + self.attention(self.norm(x, own) if own + ".weight" in self.w else n, l) + self.ffn(n, l)
 
 
+class Gpt2(Layer):
+    """Radford et al. 2019: what a position adds to the embedding is learned."""
+    act = staticmethod(gelu)
+
+    def embed(self, ids):
+        return super().embed(ids) + self.w["position_embd.weight"][self.past:self.past + len(ids)]
+
+    def rotated(self, l):
+        return False
+
+
 class Deci(Plain):
     def block(self, x, l):
         p, (heads, kv) = f"blk.{l}.", self.heads(l)
