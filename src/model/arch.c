@@ -251,6 +251,8 @@ static const struct arch archs[] = {
     // StarCoder, the first; Granite Code 20B
     {"starcoder", ROPE_NONE, NORM_LAYER, ACT_GELU_TANH,
      .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE, .positions = true},
+    {"jais2", ROPE_HALVES, NORM_LAYER, ACT_RELU_SQR,
+     .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

@@ -109,6 +109,15 @@
     "[\\x{1780}-\\x{17FF}]+|[\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}]+|"         \
     "[\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+"
 
+// Jais 2. As Llama 3, but white space comes in powers of two. That before a new line is looked for
+// where a run of it begins, or behind a new line: elsewhere in a run there is none.
+#define SPACES(n) "|[" WS "]{" n "}(?![^" WS "])"
+#define JAIS2                                                                                      \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" WS                              \
+                 "\\p{L}\\p{N}]+[\\r\\n]*|(?:(?<![" WS "])|(?<=[\\r\\n]))[" WS                     \
+                 "]*[\\r\\n]+" SPACES("512") SPACES("256") SPACES("128") SPACES("64") SPACES("32") \
+                     SPACES("16") SPACES("8") SPACES("4") SPACES("1,2") "|[" WS "]"
+
 #define MAX_PATTERNS 6
 
 // Patterns apply one after the other: each cuts every piece of the one before into its matches and
@@ -182,6 +191,7 @@ static const struct recipe recipe_exaone_moe = {.patterns = {EXAONE_MOE}};
 static const struct recipe recipe_afmoe = {
     .patterns = {"\\p{Nd}+", BEFORE_THREES, "\\p{Nd}{3}", AFMOE_SCRIPTS, DEEPSEEK_V3},
 };
+static const struct recipe recipe_jais2 = {.patterns = {JAIS2}};
 
 // tokenizer.ggml.pre -> recipe. One row each.
 static const struct row {
@@ -254,6 +264,7 @@ static const struct row {
     {"viking", &recipe_viking},
     {"exaone-moe", &recipe_exaone_moe},
     {"afmoe", &recipe_afmoe},
+    {"jais-2", &recipe_jais2},
 };
 
 const char *pretokenizer_row_name(size_t i)

@@ -83,6 +83,7 @@ WRONG = {
     "hy_v3": ("expert_weights_scale", twice),
     "internlm2": (BASE, 200.0),
     "internlm2-biases": (BASE, 200.0),
+    "jais2": (BASE, 200.0),
     "lfm2": (BASE, 200.0),
     "lfm2moe": ("expert_gating_func", 1),
     "llama-biases": (BASE, 200.0),

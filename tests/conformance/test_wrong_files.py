@@ -391,6 +391,8 @@ HOSTILE = [
     ("gpt2", {"blk.1.ffn_up.bias": MISSING}, "tensor blk.1.ffn_up.bias (80) is missing"),
     ("starcoder", {"attention.head_count_kv": 6}, "blk.0.attn_qkv.weight has shape 48 x 64, expected 48 x 144"),
     ("orion", {"position_embd.weight": [48, 4096]}, "position_embd.weight is not one that architecture orion has"),
+    ("jais2", {"blk.1.attn_k.bias": MISSING}, "tensor blk.1.attn_k.bias (24) is missing"),
+    ("jais2", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture jais2 has"),
     ("qwen3next-by_keys", {"blk.0.attn_gate.weight": [48, 64]}, "tensor blk.0.attn_qkv.weight (48 x"),
 ]
 

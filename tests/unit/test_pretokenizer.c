@@ -58,6 +58,8 @@ static void words_are_those_of_the_patterns(void **state)
     check_words("exaone-moe", "one two  three's 12/\n\nx", "one two| | three|'s| |1|2|/\n|\n|x|");
     check_words("afmoe", "a1234 12345\xE0\xB8\x81\xE0\xBA\x81 +b",
                 "a|1|234| |12|345|\xE0\xB8\x81|\xE0\xBA\x81| +|b|");
+    check_words("jais-2", "a       b1234!\n  \n     x   ",
+                "a|    |  | b|123|4|!\n|  \n|    | x|  | |");
     check_words("falcon", "a.b 1234", "a|.|b| |123|4|");
     check_words("default", "a.b 1234", "a|.|b| |123|4|");
     // U+180E is no white space (PCRE2's \s thinks it is); U+017F is no s of a contraction.

@@ -544,3 +544,5 @@ GPT2 = dict(arch="gpt2", kv=6, biases=("norm", "attn_qkv", *OUT, *FFN), fused=("
     "context_length": 2048})
 FAMILIES["gpt2"] = (Gpt2, GPT2)
 FAMILIES["starcoder"] = (Gpt2, GPT2 | dict(arch="starcoder", kv=1, tied=False))
+FAMILIES["jais2"] = (Nemotron, dict(arch="jais2", biases=("norm", *QKV, *OUT, *FFN), gate=False, tied=False, meta=LAYER_EPS | {
+    "rope.freq_base": 5e5, "rope.dimension_count": 8}))

@@ -61,6 +61,7 @@ PATTERNS = {
               "(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uf900-\uFAFF\uFF65-\uFF9F\u2F00-\u2FDF]+|[\u0E00-\u0E7F]+"
               "|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+|[\uAC00-\uD7AF\u1100-\u11FF]+)",
               DEEPSEEK_V3[2]],
+    "jais-2": [LLAMA3.replace(r"|\s+(?!\S)|\s+", "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}")],
     "joined": [],  # none of them: merges of a vocabulary trained with it cross every border
 }
 # Words that are tokens stay whole, whatever the merges say.
@@ -68,7 +69,7 @@ WHOLE_WORDS = {"llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2
 # Of random text for the patterns: what one of them parts and another does not.
 BORDERS = ["camelCase", "HTTPServer", "X's", "we'LL", "1234567", "12a", "٣٤٥٦", "x/\n", "!!\r\n", "\n \n", "漢字カナ", "漢x", "々", "한글漢",
            "ㄱ한", "한，", "。、漢", "ㄅㄆ漢", "“a”", "नि", "a\u0301B", "(.)", "。x", "'s", "ǅa", "_a", " /", "a b c",
-           "ไทย", "ไทยລາວ", "ខ្មែរမြန်မာ", "漢한", "1" * 40 + "２a"]
+           "ไทย", "ไทยລາວ", "ខ្មែរမြန်မာ", "漢한", "1" * 40 + "２a", " " * 43, "\t" * 9 + "x"]
 SPACES = [" ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\v", "\f", "\r", "\u0085", "\u00a0", "\u180e", "\u2003",
           "\u2028", "\u200b", "\u3000", "\ufeff"]
 WORDS = ["Hello", "world", "HTML5", "naïve", "don't", "I'LL", "they've", "’s", "e\u0301", "👩‍👩‍👧‍👦", "🇫🇷", "नमस्ते", "السلام",
