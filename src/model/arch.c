@@ -253,6 +253,10 @@ static const struct arch archs[] = {
      .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE, .positions = true},
     {"jais2", ROPE_HALVES, NORM_LAYER, ACT_RELU_SQR,
      .has = NORM_BIAS | QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE},
+    // Mellum 2
+    {"mellum", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .period = 4, .windowed_rope = WINDOWED_BASE_TOLD,
+     .experts = HAS_EXPERTS, .experts_normed = true},
 };
 
 enum { N_ARCH = sizeof archs / sizeof *archs };

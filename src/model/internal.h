@@ -54,8 +54,9 @@ enum presence {
 // How windowed layers are rotated where full ones are as the metadata says.
 enum windowed_rope {
     WINDOWED_AS_FULL,
-    WINDOWED_UNSCALED, // the same base, no scaling for longer contexts
-    WINDOWED_OWN_BASE, // rope.freq_base_swa, no scaling
+    WINDOWED_UNSCALED,  // the same base, no scaling for longer contexts
+    WINDOWED_OWN_BASE,  // rope.freq_base_swa, no scaling
+    WINDOWED_BASE_TOLD, // ... which is the same base where the file has none
 };
 
 // Whether a family has layers with experts, and a shared one beside them.

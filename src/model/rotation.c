@@ -195,11 +195,11 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
     if (windowed) {
         other->scaling = ROPE_SCALING_NONE;
         other->factor = other->attn_factor = 1;
-        if (a->windowed_rope == WINDOWED_OWN_BASE) {
+        if (a->windowed_rope == WINDOWED_OWN_BASE)
             other->theta = 10000;
-            if (!read_theta(k, "rope.freq_base_swa", &other->theta))
-                return false;
-        }
+        if (a->windowed_rope != WINDOWED_UNSCALED &&
+            !read_theta(k, "rope.freq_base_swa", &other->theta))
+            return false;
         if (a->windowed_heads &&
             !read_rope_dim(k, "rope.dimension_count_swa", windowed_head_dim, &other->n_dim))
             return false;

@@ -231,6 +231,7 @@ static const struct row {
     {"command-r", &recipe_starcoder},
     {"minerva-7b", &recipe_starcoder},
     {"exaone", &recipe_starcoder},
+    {"mellum2", &recipe_starcoder},
     {"gpt-2", &recipe_gpt2},
     {"phi-2", &recipe_gpt2},
     {"mpt", &recipe_gpt2},

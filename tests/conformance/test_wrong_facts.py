@@ -91,6 +91,8 @@ WRONG = {
     "llama4": (USED, one_more),
     "mamba2": (RMS, twice),
     "mamba2-wide": (RMS, twice),
+    "mellum": (WINDOW, half),
+    "mellum-base": ("rope.freq_base_swa", 5e5),
     "minicpm": ("residual_scale", twice),
     "minicpm-implied": (BASE, 200.0),
     "minicpm3": ("logit_scale", 1.0),

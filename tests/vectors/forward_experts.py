@@ -193,6 +193,18 @@ class Qwen3Moe(Experts, Neox):
     pass
 
 
+class Mellum(Qwen3Moe):
+    """Of windowed layers rotations are not scaled, and may have a base of their own."""
+    def window(self, l):
+        return self.every(4, l)
+
+    def scaling(self, l):
+        return ("none", 1) if self.window(l) else super().scaling(l)
+
+    def base(self, l):
+        return self.get("rope.freq_base_swa", super().base(l)) if self.window(l) else super().base(l)
+
+
 class Qwen2Moe(Experts, Neox):
     normed = False
 

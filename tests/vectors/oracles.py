@@ -37,7 +37,7 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 # deepseek-llm and deepseek-coder, whose published ones take white space where everybody else's reading does not.
 PATTERNS = {
     **dict.fromkeys(["gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "granite-docling", "trillion"], [GPT2]),
-    **dict.fromkeys(["starcoder", "refact", "command-r", "smollm", "codeshell", "minerva-7b", "exaone"], [r"\p{N}", GPT2]),
+    **dict.fromkeys(["starcoder", "refact", "command-r", "smollm", "codeshell", "minerva-7b", "exaone", "mellum2"], [r"\p{N}", GPT2]),
     **dict.fromkeys(["llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "dbrx", "smaug-bpe",
                      "glm4", "chatglm-bpe"], [LLAMA3]),
     **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez", "kormo", "stablelm2", "hunyuan", "solar-open", "grok-2"], [QWEN2]),
