@@ -792,11 +792,28 @@ static void forks_and_trimmed_sequences_go_on(void **state)
     assert_int_equal(k, 3);
 }
 
+static void a_context_beyond_the_positions_is_refused(void **state)
+{
+    (void)state;
+    const struct engine_params p = {.n_ctx = N_CTX + 1, .n_batch = N_EVAL};
+    struct tiny t;
+    struct fixture f;
+    struct error err = {0};
+    tiny_init(&t, "llama");
+    open_tiny(&f, &t);
+    positions(f.m);
+    assert_null(try_open(f.m, &p, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_non_null(strstr(err.text, "a context of 65 tokens: the model has 64 positions"));
+    close_model(&f);
+}
+
 int main(int argc, char **argv)
 {
     if (!choose_engine(argc, argv))
         return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(forks_and_trimmed_sequences_go_on),
+                                       cmocka_unit_test(a_context_beyond_the_positions_is_refused),
                                        cmocka_unit_test(every_fact_is_computed)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
