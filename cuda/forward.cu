@@ -235,30 +235,6 @@ static bool gate_told(const struct cuda_engine *e, const struct gpu_layer *l, ui
                             width, err);
 }
 
-static bool tell_one(const struct cuda_engine *e, struct error *err)
-{
-    const struct scratch *s = &e->s;
-    return embed_told(e, &s->step->token, 1, &s->step->done, err) &&
-           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
-                         {s->x, NULL}, 0, s->told_proj, err) &&
-           tell(e, 1, &s->step->done, err);
-}
-
-// What follows the feed-forward network in some models.
-static bool end_layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
-{
-    const struct scratch *s = &e->s;
-    if (!l->facts->w[TOKEN_GATE].data)
-        return true;
-    const bool streams = e->hp.n_side > 0;
-    struct matvec m = one_column(e, {streams ? s->normed : s->x, NULL}, MATVEC_STORE);
-    add_part(&m, &l->w[TOKEN_GATE], NULL, s->gate);
-    const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
-    return multiply_one(e, name_of(l, TOKEN_GATE), &m, err) && gate_told(e, l, 1, err) &&
-           (streams ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, 0, err)
-                    : add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err));
-}
-
 // What reads the norm of its mixer.
 static const char *mixes(const struct gpu_layer *l)
 {
@@ -317,21 +293,6 @@ static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct e
     return (l->facts->parallel || !layer_feeds(l->facts) ||
             (read_to_feed(e, l, 0, &in, err) && feed_forward_one(e, l, in, err))) &&
            cuda_altup_correct(e, l, 0, err);
-}
-
-bool cuda_forward_one(struct cuda_engine *e, struct error *err)
-{
-    const struct scratch *s = &e->s;
-    if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
-                      e->hp.embd_scale, e->positions, &e->ropes, &s->step->at, true, &s->step->done,
-                      err) ||
-        !cuda_look(e, NULL, "token_embd", err) || !cuda_join(e, 0, err) ||
-        (e->token_layers_norm && !tell_one(e, err)) || !cuda_altup_begin(e, 0, err))
-        return false;
-    for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        if (!layer_one(e, &e->layers[i], err) || !end_layer_one(e, &e->layers[i], err))
-            return false;
-    return cuda_altup_end(e, 0, err);
 }
 
 // ---- many tokens
@@ -665,30 +626,53 @@ static bool layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_
            cuda_altup_correct(e, l, n, err);
 }
 
-static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err)
+// ---- what layers are told; n = 0: the one token of a step
+
+static bool tell_all(const struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    return embed_told(e, s->tokens, n, NULL, err) &&
-           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
-                         {s->x, NULL}, n, s->told_proj, err) &&
-           tell(e, n, NULL, err);
+    const uint32_t *skip = n ? NULL : &s->step->done;
+    return !e->token_layers_norm ||
+           (embed_told(e, n ? s->tokens : &s->step->token, n ? n : 1, skip, err) &&
+            cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
+                          {s->x, NULL, NULL}, n, s->told_proj, err) &&
+            tell(e, n ? n : 1, skip, err));
 }
 
-static bool end_layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                           struct error *err)
+// What follows the feed-forward network in some models.
+static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                      struct error *err)
 {
     const struct scratch *s = &e->s;
-    const struct products p = {{&l->w[TOKEN_GATE]},   {NULL}, {s->gate}, 1, false,
-                               name_of(l, TOKEN_GATE)};
-    const enum layer_weight no_bias = TOKEN_PROJ; // as in end_layer_one
-    const bool streams = e->hp.n_side > 0;
+    const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
+    const float *norm = l->v[TOKEN_POST_NORM], *in = e->hp.n_side > 0 ? s->normed : s->x;
     if (!l->facts->w[TOKEN_GATE].data)
         return true;
-    return prepare(e, streams ? s->normed : s->x, n, NULL, &p, err) &&
-           multiply(e, &p, s->act_f16, s->undo, n, err) && gate_told(e, l, n, err) &&
-           (streams ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
-                    : add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo,
-                               l->v[TOKEN_POST_NORM], n, err));
+    if (!cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, {in, NULL, NULL}, n,
+                       s->gate, err) ||
+        !gate_told(e, l, n ? n : 1, err))
+        return false;
+    return e->hp.n_side > 0 ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
+           : n == 0
+               ? add_one(e, l, TOKEN_PROJ, no_bias, s->gate, norm, err)
+               : add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo, norm, n, err);
+}
+
+// ---- the whole
+
+bool cuda_forward_one(struct cuda_engine *e, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
+                      e->hp.embd_scale, e->positions, &e->ropes, &s->step->at, true, &s->step->done,
+                      err) ||
+        !cuda_look(e, NULL, "token_embd", err) || !cuda_join(e, 0, err) || !tell_all(e, 0, err) ||
+        !cuda_altup_begin(e, 0, err))
+        return false;
+    for (uint32_t i = 0; i < e->hp.n_layer; i++)
+        if (!layer_one(e, &e->layers[i], err) || !end_layer(e, &e->layers[i], 0, err))
+            return false;
+    return cuda_altup_end(e, 0, err);
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -699,12 +683,11 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
                       e->hp.embd_scale, e->positions, &e->ropes, e->pass ? s->rows : &s->step->at,
                       !e->pass, NULL, err) ||
-        !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)) ||
-        !cuda_altup_begin(e, n, err))
+        !cuda_join(e, n, err) || !tell_all(e, n, err) || !cuda_altup_begin(e, n, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted_alike(e, err) ||
-            !layer_many(e, &e->layers[i], n, err) || !end_layer_many(e, &e->layers[i], n, err))
+            !layer_many(e, &e->layers[i], n, err) || !end_layer(e, &e->layers[i], n, err))
             return false;
     return cuda_altup_end(e, n, err);
 }
