@@ -55,6 +55,8 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
            : l->ssm.n_state > SSM_MAX_STATE   ? "a state space with states wider than 256"
            : l->parallel && l->mixer != MIXER_ATTENTION
                ? "a feed-forward network beside something else than attention"
+           : l->parallel && l->w[FFN_NORM].data && l->ssm.n_head > 0
+               ? "a state space beside a feed-forward network with a norm of its own"
            : input_is_kept(l) && !l->w[ATTN_NORM].data
                ? "a mixer that reads what it adds to, without attn_norm"
            : l->qkv_clamp > 0.0f && (l->gated || l->latent.n_kv > 0)

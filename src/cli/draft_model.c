@@ -82,7 +82,8 @@ static struct engine_params params_for(const struct engine_params *params,
                                        const struct model *draft, uint32_t n_ctx)
 {
     const uint64_t n_seqs = params->n_seqs > 0 ? params->n_seqs : 1;
-    const uint64_t trained = n_seqs * draft->hp.n_ctx_train;
+    // (no engine has more positions than there are rows of them)
+    const uint64_t trained = (draft->pos_embd.data ? 1 : n_seqs) * draft->hp.n_ctx_train;
     struct engine_params mine = *params;
     mine.n_ctx = trained > 0 && trained < n_ctx ? (uint32_t)trained : n_ctx;
     mine.exact = false; // no text depends on a guess
@@ -105,7 +106,7 @@ static bool both_fit(const struct engine_backend *backend, const struct model *m
     struct engine_params mine = *params;
     struct engine_plan plan;
     if (!backend->plan(draft, &beside, &s->draft, err))
-        return false;
+        return error_prefix(err, "--model-draft");
     mine.n_ctx = s->n_ctx = n_ctx;
     mine.set_aside += plan_bytes(&s->draft);
     mine.n_aside++;

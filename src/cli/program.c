@@ -209,6 +209,13 @@ bool opened_less_context(const struct opened *m, uint32_t asked)
     return asked == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
 }
 
+bool opened_no_larger(const struct opened *m, uint32_t asked)
+{
+    const struct weight *positions = &m->model->pos_embd;
+    return opened_less_context(m, asked) ||
+           (positions->data && m->engine->n_ctx == positions->rows);
+}
+
 const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT])
 {
     const int n = snprintf(out, CONTEXT_TEXT, "context %u", m->engine->n_ctx);

@@ -42,6 +42,9 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
                  struct error *err);
 // Whether memory had room for less context than the model has. asked: open_engine's n_ctx.
 bool opened_less_context(const struct opened *m, uint32_t asked);
+// Whether a larger one than there is cannot be had: memory has no room, or the model no more
+// positions.
+bool opened_no_larger(const struct opened *m, uint32_t asked);
 // "context 512", or "context 512 of the model's 1024, all that memory has room for".
 enum { CONTEXT_TEXT = 96 };
 const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT]);

@@ -98,7 +98,8 @@ static bool is_complete(const struct keys *k, bool *restart)
     if (s[1] == '[' && s[2] == '[') // function keys of the Linux console
         return k->n == 4;
     const bool mouse = s[1] == '[' && s[2] == 'M'; // in the oldest way: button, column, row
-    *restart = last < 0x20 || (last >= 0x7F && !mouse);
+    // (what is too far to be said, a column of more than 223, is 0)
+    *restart = (last < 0x20 && !(mouse && last == 0)) || (last >= 0x7F && !mouse);
     if (mouse)
         return *restart || k->n == 6;
     return *restart || k->n == sizeof k->seq || (last >= 0x40 && (k->n > 3 || last != '['));

@@ -147,7 +147,11 @@ static void *own(struct binder *b, const char *name, size_t n_bytes)
 static bool set_vector(struct binder *b, const char *name, const struct gguf_tensor *t,
                        uint64_t first, uint64_t n, struct weight *w)
 {
-    if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16) {
+    // A vector with the rows of a matrix is quantised by some converters as one: whole rows of it.
+    if (strstr(name, ".altup_router.weight")) {
+        if (!check_supported(b, name, t))
+            return false;
+    } else if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16) {
         const struct quant_info *qi = quant_info(t->type);
         return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32, F16 or BF16",
                          name, qi->name ? qi->name : "unknown");
@@ -612,6 +616,8 @@ static bool bind_positions(struct binder *b, const struct arch *a)
     w->rows = rows;
     w->n_cols = n;
     w->tensor = find(b, name);
+    if (w->tensor->type != QUANT_F32)
+        b->m->grown_bytes += w->n_bytes - w->tensor->n_bytes;
     return true;
 }
 

@@ -263,8 +263,8 @@ uint64_t model_bytes_per_token(const struct model *m)
     const struct weight *told = &m->token_layers, *pos = &m->pos_embd;
     if (told->data)
         n -= told->n_bytes - quant_row_bytes(told->type, told->n_cols);
-    if (pos->data) // as it is in the file
-        n -= pos->tensor->n_bytes - quant_row_bytes(pos->tensor->type, pos->n_cols);
+    if (pos->data)
+        n -= pos->n_bytes - pos->n_cols * sizeof(float);
     return n + quant_row_bytes(m->tok_embd.type, m->tok_embd.n_cols);
 }
 
@@ -278,7 +278,7 @@ double model_bytes_per_pass(const struct model *m, uint32_t n_rows)
     const struct weight *embd = &m->tok_embd, *told = &m->token_layers, *pos = &m->pos_embd;
     const double row = (double)quant_row_bytes(embd->type, embd->n_cols) +
                        (told->data ? (double)quant_row_bytes(told->type, told->n_cols) : 0) +
-                       (pos->data ? (double)quant_row_bytes(pos->tensor->type, pos->n_cols) : 0);
+                       (pos->data ? (double)(pos->n_cols * sizeof(float)) : 0);
     double n = (double)model_bytes_per_token(m) + (n_rows - 1) * row;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {

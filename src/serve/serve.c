@@ -102,7 +102,7 @@ static bool open_worker(struct server *s, struct error *err)
              worker_speculate(&s->worker, o->spec, s->opened.draft.engine,
                               s->opened.predictor.engine, err);
         s->worker.plain.no_larger = s->worker.chat.no_larger =
-            ok && opened_less_context(&s->opened, o->n_ctx);
+            ok && opened_no_larger(&s->opened, o->n_ctx);
     }
     buf_release(&text);
     return ok;

@@ -118,7 +118,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
                                 template_text->len ? buf_str(template_text) : NULL,
                                 template_text->len, (int64_t)time(NULL), err);
     c->conv.cancel = c->p->cancel;
-    c->conv.no_larger = opened_less_context(&c->opened, c->p->opt->n_ctx);
+    c->conv.no_larger = opened_no_larger(&c->opened, c->p->opt->n_ctx);
     c->conv.special = c->p->opt->special && template_text->len == 0;
     c->conv.session.draft = c->opened.draft.engine;
     c->conv.session.predictor = c->opened.predictor.engine;

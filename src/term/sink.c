@@ -248,8 +248,8 @@ static void say_cut(struct sink *s)
 {
     char line[120];
     snprintf(line, sizeof line,
-             "the context of %u tokens is full: the answer is cut (-c, or --overflow shift)",
-             s->b->conv->session.engine->n_ctx);
+             "the context of %u tokens is full: the answer is cut (%s--overflow shift)",
+             s->b->conv->session.engine->n_ctx, s->b->conv->no_larger ? "" : "-c, or ");
     on_notice(s, line);
 }
 

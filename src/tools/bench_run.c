@@ -107,6 +107,18 @@ static bool read_numbers(const struct str_list *list, struct numbers *out, struc
     return true;
 }
 
+// What is measured at once has room in a model with learned positions.
+static bool has_positions(const struct model *m, uint64_t n, uint32_t widest, struct error *err)
+{
+    const struct weight *w = &m->pos_embd;
+    return !w->data || n <= w->rows ||
+           error_set(err, ERR_USAGE,
+                     "this measures %llu positions%s, expected at most %u, which the model has "
+                     "(position_embd.weight): %sless of -p, -n, -d",
+                     (unsigned long long)n, widest > 1 ? " of all sequences together" : "", w->rows,
+                     widest > 1 ? "fewer in --batch, or " : "");
+}
+
 bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
@@ -157,7 +169,8 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
                          deepest, (unsigned)(least - deepest), o->n_ctx, (unsigned long long)least);
     double start = clock_now();
     m.n_seqs = widest;
-    bool ok = open_model(t, &m, err) && open_engine(t, &m, (uint32_t)n_ctx, false, err);
+    bool ok = open_model(t, &m, err) && (o->n_ctx || has_positions(m.model, n_ctx, widest, err)) &&
+              open_engine(t, &m, (uint32_t)n_ctx, false, err);
     struct bench_params p = {
         .n_prompt = o->bench_prompt,
         .n_gen = o->bench_gen,

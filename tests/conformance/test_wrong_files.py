@@ -1,5 +1,6 @@
 """Files of families (tests/vectors/families.py) that are damaged or hostile are refused by the name of what is wrong."""
 import json
+import re
 import subprocess
 
 import pytest
@@ -466,3 +467,33 @@ def test_a_context_beyond_the_positions_of_the_model_is_refused(how, tmp_path):
     for more in ([], ["-c", "2048"]):
         r = subprocess.run([*argv, *more], capture_output=True, timeout=60)
         assert r.returncode == 0, r
+
+
+def test_positions_of_the_model_are_all_that_several_share(tmp_path):
+    """Those of a draft model are no more for several answers; what is beyond them is not advised."""
+    write(tmp_path / "gpt2.gguf", "gpt2", {"context_length": 128, "position_embd.weight": [48, 128]})
+    kvs, tensors = model(**FAMILIES["olmo"][1])
+    make_gguf.write(tmp_path / "m.gguf", kvs, tensors)
+    run = lambda *argv, **more: subprocess.run([BUILD / "src/hokku", *map(str, argv)], capture_output=True, timeout=60, **more)
+    r = run("-m", tmp_path / "m.gguf", "-md", tmp_path / "gpt2.gguf", "--device", "cpu", "-n", 2, "--lines", "-np", 2, input=b"a b\nc d\n")
+    assert r.returncode == 0, r
+    on_gpt2 = "-m", tmp_path / "gpt2.gguf", "--device", "cpu"
+    r = run("bench", *on_gpt2, "-n", 8, "-p", 8, "--batch", 4)
+    assert r.returncode == 2 and b"positions of all sequences together, expected at most 128" in r.stderr and b"-c" not in r.stderr, r
+    r = run(*on_gpt2, "a " * 300)
+    assert r.returncode == 5 and b"shorten it: the model has no more positions" in r.stderr, r
+    r = run(*on_gpt2, "--ignore-eos", "-n", -1, "a")
+    assert b"the answer is cut (--overflow shift)" in r.stderr, r
+
+
+def test_a_table_of_positions_in_float16_is_counted_as_it_is_in_memory(tmp_path):
+    counted = []
+    for kind in ("F16", "F32"):
+        kvs, tensors = model(**FAMILIES["gpt2"][1])
+        for t in tensors:
+            if t.name == "position_embd.weight":
+                t.type, t.data = kind, bytes(t.ne[0] * t.ne[1] * (2 if kind == "F16" else 4))
+        make_gguf.write(tmp_path / "m.gguf", kvs, tensors)
+        r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--dry-run"], capture_output=True, text=True, timeout=60)
+        counted.append(re.search(r"weights ([0-9,]+)", r.stdout)[1])
+    assert counted[0] == counted[1], counted

@@ -1,4 +1,5 @@
 // What happens to rows between the matrices, against plain references in double.
+#include "altup.h"
 #include "butterfly.cuh"
 #include "divide.cuh"
 #include "gpu_test.h"
@@ -56,6 +57,183 @@ static void activations_agree_at_the_ends(void)
                       "%d of %g: %g, expected %g", act, x[i], got[i], want);
         }
     }
+}
+
+// Root mean square of a row, with eps.
+static double rms_of(const float *x, uint32_t n, double eps)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sqrt(sum / n + eps);
+}
+
+// Streams of a row: (streams, rows, n) in one array, the first of them x.
+struct stream_case {
+    uint32_t n_stream, n, rows = 2;
+    std::vector<float> norm, router, coef;
+
+    size_t at(uint32_t s, uint32_t row, uint32_t i) const
+    {
+        return ((size_t)s * rows + row) * n + i;
+    }
+    // coef tanh(router normed / n)
+    std::vector<double> coefficients(const std::vector<float> &all, uint32_t row,
+                                     uint32_t n_to) const
+    {
+        const double rms = rms_of(&all[at(0, row, 0)], n, 0.01);
+        std::vector<double> c(n_to);
+        for (uint32_t m = 0; m < n_stream; m++) {
+            double sum = 0;
+            for (uint32_t i = 0; i < n; i++)
+                sum += (double)router[m * n + i] * norm[i] * all[at(0, row, i)] / rms;
+            for (uint32_t i = 0; i < n_to; i++)
+                c[i] += coef[i * n_stream + m] * tanh(sum / n);
+        }
+        return c;
+    }
+};
+
+static void streams_are_predicted_and_corrected(void)
+{
+    struct random_stream r = {61};
+    for (uint32_t n_stream : {2u, 3u, 4u, 5u, 6u, 7u, 8u})
+        for (uint32_t n : {48u, 2048u, 2501u}) { // the last is more than threads keep
+            struct stream_case s = {n_stream, n};
+            s.norm = r.floats(n);
+            s.router = r.floats(n_stream * n, sqrt((double)n));
+            s.coef = r.floats(n_stream * n_stream * n_stream, 0.3);
+            const std::vector<float> before = r.floats(n_stream * s.rows * n, 3.0),
+                                     next_norm = r.floats(n), scale = r.floats(n);
+            const size_t n_row = (size_t)s.rows * n;
+            device_array<float> all(before), predicted(n_row), normed(n_row), norm(s.norm),
+                router(s.router), coef(s.coef), after(next_norm), scales(scale);
+            struct altup a = {};
+            a.x = all.p;
+            a.side = all.p + n_row;
+            a.predicted = predicted.p;
+            a.stride = n_row;
+            a.n_side = n_stream - 1;
+            a.n_embd = n;
+            a.eps = 0.01f;
+            const struct altup_weights w = {norm.p, router.p, coef.p};
+            must(altup_predict_launch(&Q, &a, &w, after.p, normed.p, s.rows, &ERR));
+            const std::vector<float> got = all.get(), first = predicted.get(), n1 = normed.get();
+            const auto near = [&](double is, double want, const char *what, uint32_t i) {
+                check(fabs(is - want) <= 2e-5 * (fabs(want) + 3),
+                      "%s, %u streams of %u: %u is %g, expected %g", what, n_stream, n, i, is,
+                      want);
+            };
+            for (uint32_t row = 0; row < s.rows; row++) {
+                const std::vector<double> c = s.coefficients(before, row, n_stream * n_stream);
+                const double rms = rms_of(&got[s.at(0, row, 0)], n, 0.01);
+                for (uint32_t i = 0; i < n; i++) {
+                    for (uint32_t k = 0; k < n_stream; k++) {
+                        double want = before[s.at(k, row, i)];
+                        for (uint32_t o = 0; o < n_stream; o++)
+                            want += c[k * n_stream + o] * before[s.at(o, row, i)];
+                        near(got[s.at(k, row, i)], want, "predicted", i);
+                    }
+                    near(first[row * n + i], got[s.at(0, row, i)], "kept", i);
+                    near(n1[row * n + i], got[s.at(0, row, i)] / rms * next_norm[i], "normed", i);
+                }
+            }
+            // the layer adds something to x
+            const std::vector<float> x = r.floats(n_row, 3.0);
+            std::vector<float> now = got;
+            std::copy(x.begin(), x.end(), now.begin());
+            all.put(now);
+            must(altup_correct_launch(&Q, &a, &w, scales.p, normed.p, s.rows, &ERR));
+            const std::vector<float> end = all.get(), scaled = normed.get();
+            for (uint32_t row = 0; row < s.rows; row++) {
+                const std::vector<double> c = s.coefficients(now, row, n_stream);
+                for (uint32_t i = 0; i < n; i++) {
+                    const double more = (double)x[row * n + i] - first[row * n + i];
+                    for (uint32_t k = 0; k < n_stream; k++)
+                        near(end[s.at(k, row, i)],
+                             (k ? got[s.at(k, row, i)] : first[row * n + i]) + (1 + c[k]) * more,
+                             "corrected", i);
+                    near(scaled[row * n + i], scale[i] * end[s.at(0, row, i)], "scaled", i);
+                }
+            }
+            // what the layer is told goes to the others; then one of them is set, and the mean
+            // taken
+            const std::vector<float> y = r.floats(n_row);
+            device_array<float> dy(y);
+            must(altup_add_launch(&Q, &a, dy.p, after.p, s.rows, &ERR));
+            const std::vector<float> told = all.get();
+            must(altup_set_launch(&Q, &a, 1, dy.p, s.rows, &ERR));
+            must(altup_mean_launch(&Q, &a, s.rows, &ERR));
+            const std::vector<float> mean = all.get();
+            for (uint32_t row = 0; row < s.rows; row++) {
+                const double rms = rms_of(&y[row * n], n, 0.01);
+                const double times =
+                    rms_of(&told[s.at(0, row, 0)], n, 0) / rms_of(&y[row * n], n, 0);
+                for (uint32_t i = 0; i < n; i++) {
+                    double sum = told[s.at(0, row, i)] + times * y[row * n + i];
+                    near(told[s.at(0, row, i)], end[s.at(0, row, i)], "left alone", i);
+                    for (uint32_t k = 1; k < n_stream; k++) {
+                        near(told[s.at(k, row, i)],
+                             end[s.at(k, row, i)] + y[row * n + i] / rms * next_norm[i], "told", i);
+                        sum += k > 1 ? told[s.at(k, row, i)] : 0;
+                    }
+                    near(mean[s.at(1, row, i)], times * y[row * n + i], "set", i);
+                    near(mean[s.at(0, row, i)], sum / n_stream, "mean", i);
+                }
+            }
+            // and beside attention, of x, n1 and y
+            must(laurel_add_launch(&Q, &a, normed.p, dy.p, after.p, s.rows, &ERR));
+            const std::vector<float> joined = all.get();
+            for (uint32_t j = 0; j < n_row; j++) {
+                const double rms = rms_of(&y[j / n * n], n, 0.01);
+                near(joined[j], (mean[j] + scaled[j] + y[j] / rms * next_norm[j % n]) / sqrt(2.0),
+                     "joined", j);
+            }
+        }
+}
+
+static void gates_are_cut_off(void)
+{
+    struct random_stream r = {67};
+    for (uint32_t n : {7u, 1024u, 16384u, 17000u}) // the last is more than threads keep
+        for (float times : {-1.0f, 0.5f, 1.6448536f}) {
+            const uint32_t rows = 2;
+            const std::vector<float> gate = r.floats(n * rows, 2.0), up = r.floats(n * rows);
+            device_array<float> dg(gate), du(up);
+            must(gate_cut_launch(&Q, ACT_GELU_TANH, &XIELU, times, dg.p, du.p, rows, n, &ERR));
+            const std::vector<float> got = dg.get();
+            for (uint32_t row = 0; row < rows; row++) {
+                double mean = 0, squares = 0;
+                for (uint32_t i = 0; i < n; i++)
+                    mean += (double)gate[row * n + i] / n;
+                for (uint32_t i = 0; i < n; i++)
+                    squares += (gate[row * n + i] - mean) * (gate[row * n + i] - mean);
+                const double least = mean + times * sqrt(squares / n);
+                for (uint32_t j = row * n; j < (row + 1) * n; j++) {
+                    const double v = gate[j] > least ? gate[j] - least : 0;
+                    const double want = activated(ACT_GELU_TANH, (float)v) * up[j];
+                    check(fabs(got[j] - want) <= 2e-5 * (fabs(want) + 1),
+                          "%u of %u: %g, expected %g", j, n, got[j], want);
+                }
+            }
+        }
+}
+
+static void rows_are_clamped(void)
+{
+    struct random_stream r = {71};
+    std::vector<float> q = r.floats(700, 4.0), v = r.floats(33, 4.0);
+    q[5] = NAN;
+    device_array<float> dq(q), dv(v);
+    const struct clamp_rows c = {{dq.p, nullptr, dv.p}, {q.size(), 0, v.size()}, 1.5f};
+    must(clamp_launch(&Q, &c, &ERR));
+    const std::vector<float> got = dq.get(), also = dv.get();
+    check(isnan(got[5]), "no number became %g", got[5]);
+    for (size_t i = 0; i < q.size(); i++)
+        check(i == 5 || got[i] == fminf(fmaxf(q[i], -1.5f), 1.5f), "%zu: %g of %g", i, got[i],
+              q[i]);
+    for (size_t i = 0; i < v.size(); i++)
+        check(also[i] == fminf(fmaxf(v[i], -1.5f), 1.5f), "%zu: %g of %g", i, also[i], v[i]);
 }
 
 static void normed_rows_are_added(void)
@@ -467,6 +645,9 @@ static const struct tap_test tests[] = {
     {"a group of lanes combines as its steps do", groups_of_lanes_are_their_steps},
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
+    {"streams are predicted and corrected", streams_are_predicted_and_corrected},
+    {"gates are cut off", gates_are_cut_off},
+    {"rows are clamped", rows_are_clamped},
     {"normed rows are added", normed_rows_are_added},
     {"rows are normed", rows_are_normed},
     {"logits are scaled and limited", logits_are_scaled_and_limited},

@@ -423,6 +423,16 @@ static void keys_are_known_however_their_bytes_come(void **state)
             keys_release(&k);
         }
     }
+    // beyond column 223 the mouse is at 0
+    static const char far[] = "\x1b[M \0Ax";
+    for (size_t step = 1; step < sizeof far; step++) {
+        struct keys k = {0};
+        struct buf out = {0};
+        told(&k, far, sizeof far - 1, step, &out);
+        assert_string_equal(buf_str(&out), "type:x");
+        buf_release(&out);
+        keys_release(&k);
+    }
 }
 
 static void any_bytes_make_text_that_is_utf8(void **state)
