@@ -33,24 +33,39 @@ struct wide {
     float2 *ml;                 // (n, n_head, n_split) maxima and divisors
 };
 
-// Asks for rows [0, T) of the cache from row0 on, as request_rows does, by all threads.
+// Asks for P pieces of 16 bytes of each of rows [0, T) of the cache, from `from` on, by all
+// threads: a warp has every N_WARP-th row. What is not there becomes zeros.
+template <uint32_t P>
+static __device__ __forceinline__ void request_pieces(const uint8_t *from, uint32_t row_bytes,
+                                                      int left, uint8_t *to, uint32_t stride)
+{
+    constexpr uint32_t TURNS = (P + WARP - 1) / WARP;
+    const uint32_t warp = threadIdx.x / WARP, at = threadIdx.x % WARP * 16;
+    const uint8_t *const mine = from + (size_t)warp * row_bytes + at;
+    to += warp * stride + at;
+#pragma unroll
+    for (uint32_t r = 0; r < T; r += N_WARP)
+#pragma unroll
+        for (uint32_t i = 0; i < TURNS; i++) {
+            const uint32_t offset = i * WARP * 16;
+            const bool valid = (int)(r + warp) < left && offset + at < row_bytes;
+            if (P % WARP == 0 || offset + at < P * 16)
+                cp_async16_or_zero(to + r * stride + offset,
+                                   valid ? mine + (size_t)r * row_bytes + offset : from, valid);
+        }
+}
+
+// Asks for a tile of the cache from row0 on, as request_rows does, by all threads.
 template <int DK>
 static __device__ __forceinline__ void request_tile(const struct kv_plane &plane, size_t row0,
                                                     int left, __half *tile)
 {
-    const bool plain = !plane.scales;
-    const uint32_t n_piece = plain ? DK / 8 : DK / 16; // of a row
-    const uint32_t stride = plain ? tile_ld<DK>() * sizeof(__half) : DK;
-    const uint8_t *from = plane.data + row0 * plane.row_bytes;
-    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < T * n_piece; i += THREADS) {
-        const uint32_t r = i / n_piece, at = i % n_piece * 16;
-        const bool valid = (int)r < left && at < plane.row_bytes;
-        cp_async16_or_zero(to + r * stride + at,
-                           valid ? from + (size_t)r * plane.row_bytes + at : plane.data, valid);
-    }
-    if (!plain) {
+    const uint8_t *const from = plane.data + row0 * plane.row_bytes;
+    uint8_t *const to = reinterpret_cast<uint8_t *>(tile);
+    if (!plane.scales) {
+        request_pieces<DK / 8>(from, plane.row_bytes, left, to, tile_ld<DK>() * sizeof(__half));
+    } else {
+        request_pieces<DK / 16>(from, plane.row_bytes, left, to, DK);
         constexpr uint32_t WORDS = tile_groups<DK>() / 2;
         uint32_t *scales = reinterpret_cast<uint32_t *>(to + T * DK);
         for (uint32_t i = threadIdx.x; i < T * WORDS; i += THREADS) {
