@@ -320,8 +320,8 @@ static __device__ __forceinline__ uint2 widen4(uint32_t bytes, __half2 d)
 template <int DH, int ROWS, int THREADS, typename F>
 static __device__ __forceinline__ void widen_rows(__half *tile, uint32_t thread, F sync)
 {
-    constexpr uint32_t PIECES = DH / 16, N = ROWS * PIECES / THREADS;
-    static_assert(ROWS * PIECES % THREADS == 0, "every thread has the same number of pieces");
+    constexpr uint32_t PIECES = DH / 16, ALL = ROWS * PIECES, N = (ALL + THREADS - 1) / THREADS;
+    const auto is_there = [](uint32_t i) { return ALL % THREADS == 0 || i < ALL; };
     const uint4 *raw = reinterpret_cast<const uint4 *>(tile);
     const uint16_t *scales =
         reinterpret_cast<const uint16_t *>(reinterpret_cast<const uint8_t *>(tile) + ROWS * DH);
@@ -330,6 +330,8 @@ static __device__ __forceinline__ void widen_rows(__half *tile, uint32_t thread,
 #pragma unroll
     for (uint32_t n = 0; n < N; n++) {
         uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        if (!is_there(i))
+            continue;
         v[n] = raw[i];
         d[n] = bits_half2(scales[r * tile_groups<DH>() + piece / 2] * 0x10001u);
     }
@@ -337,6 +339,8 @@ static __device__ __forceinline__ void widen_rows(__half *tile, uint32_t thread,
 #pragma unroll
     for (uint32_t n = 0; n < N; n++) {
         uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        if (!is_there(i))
+            continue;
         uint4 *out = reinterpret_cast<uint4 *>(tile + r * tile_ld<DH>() + piece * 16);
         uint2 x = widen4(v[n].x, d[n]), y = widen4(v[n].y, d[n]);
         uint2 z = widen4(v[n].z, d[n]), w = widen4(v[n].w, d[n]);

@@ -1,11 +1,13 @@
 // Attention of heads that are too wide for attention_decode.cu and attention_prefill.cu, and latent
 // attention, where values are the first numbers of keys and all query heads share them.
 //
-// A block takes 16 rows (token, query head) of one KV head. Its warps have 8 positions each of a
-// tile of 32 for the scores, and a quarter of the columns of the values for the sums. The cache is
-// cut into splits of 256 positions, which are summed up by themselves and added in their order:
-// where few rows are attended for, each by another block and a launch that adds them, else by one
-// block. So a row's bits depend on its position alone, not on what is beside it.
+// A block takes 16 rows (token, query head) of one KV head, or twice as many where there are enough
+// of them (TILES): they read half as much of the cache. Of each 16 rows, four warps have 8
+// positions each of a tile of 32 for the scores; for the sums, all warps have a part of the columns
+// of the values. The cache is cut into splits of 256 positions, which are summed up by themselves
+// and added in their order: where few rows are attended for, each by another block and a launch
+// that adds them, else by one block. So a row's bits depend on its position alone, not on what is
+// beside it.
 #include "attention.cuh"
 
 enum {
@@ -35,7 +37,7 @@ struct wide {
 
 // Asks for P pieces of 16 bytes of each of rows [0, T) of the cache, from `from` on, by all
 // threads: a warp has every N_WARP-th row. What is not there becomes zeros.
-template <uint32_t P>
+template <uint32_t P, uint32_t N>
 static __device__ __forceinline__ void request_pieces(const uint8_t *from, uint32_t row_bytes,
                                                       int left, uint8_t *to, uint32_t stride)
 {
@@ -44,7 +46,7 @@ static __device__ __forceinline__ void request_pieces(const uint8_t *from, uint3
     const uint8_t *const mine = from + (size_t)warp * row_bytes + at;
     to += warp * stride + at;
 #pragma unroll
-    for (uint32_t r = 0; r < T; r += N_WARP)
+    for (uint32_t r = 0; r < T; r += N / WARP)
 #pragma unroll
         for (uint32_t i = 0; i < TURNS; i++) {
             const uint32_t offset = i * WARP * 16;
@@ -56,19 +58,19 @@ static __device__ __forceinline__ void request_pieces(const uint8_t *from, uint3
 }
 
 // Asks for a tile of the cache from row0 on, as request_rows does, by all threads.
-template <int DK>
+template <int DK, int N>
 static __device__ __forceinline__ void request_tile(const struct kv_plane &plane, size_t row0,
                                                     int left, __half *tile)
 {
     const uint8_t *const from = plane.data + row0 * plane.row_bytes;
     uint8_t *const to = reinterpret_cast<uint8_t *>(tile);
     if (!plane.scales) {
-        request_pieces<DK / 8>(from, plane.row_bytes, left, to, tile_ld<DK>() * sizeof(__half));
+        request_pieces<DK / 8, N>(from, plane.row_bytes, left, to, tile_ld<DK>() * sizeof(__half));
     } else {
-        request_pieces<DK / 16>(from, plane.row_bytes, left, to, DK);
+        request_pieces<DK / 16, N>(from, plane.row_bytes, left, to, DK);
         constexpr uint32_t WORDS = tile_groups<DK>() / 2;
         uint32_t *scales = reinterpret_cast<uint32_t *>(to + T * DK);
-        for (uint32_t i = threadIdx.x; i < T * WORDS; i += THREADS) {
+        for (uint32_t i = threadIdx.x; i < T * WORDS; i += N) {
             const uint32_t r = i / WORDS, g = i % WORDS * 2;
             if ((int)r < left && g < plane.n_group)
                 cp_async4(&scales[i], plane.scales + (row0 + r) * plane.n_group + g);
@@ -97,21 +99,32 @@ static __device__ __forceinline__ float join_sums(const struct joined &j, float 
     return __fmaf_rn(more, j.add, __fmul_rn(sum, j.keep));
 }
 
-// Grid (tiles of 16 rows, n_head_kv, blocks that share the splits).
-template <int DK, int DV>
-static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_constant__ struct wide w)
+// Tiles of positions that a block of so many tiles of rows has room for: where keys and values are
+// apart, and it is alone on a multiprocessor, two of both, so that nobody waits for either.
+static constexpr __host__ __device__ int n_buffer(int tiles, bool one_plane)
 {
-    constexpr int LD = tile_ld<DK>(), P_LD = T + 8, NT = DV / 8 / N_WARP;
-    __shared__ __align__(16) __half p_tile[M * P_LD];
-    __shared__ float red[N_WARP][M];
+    return tiles > 1 && !one_plane ? 4 : 2;
+}
+
+// Grid (TILES tiles of 16 rows, n_head_kv, blocks that share the splits: one where TILES > 1).
+template <int DK, int DV, int TILES>
+static __global__ void __launch_bounds__(THREADS *TILES)
+    wide_kernel(const __grid_constant__ struct wide w)
+{
+    constexpr int LD = tile_ld<DK>(), P_LD = T + 8, ROWS = M * TILES, ALL = THREADS * TILES;
+    constexpr int NT = DV / 8 / (N_WARP * TILES), PART = DV / (N_WARP * TILES); // columns of a warp
+    __shared__ __align__(16) __half p_tile[ROWS * P_LD];
+    __shared__ float red[N_WARP * TILES][M];
     const struct attention &a = w.a;
-    __half *const q = dynamic_smem<__half>(), *const tiles = q + M * LD; // (M, LD), (2, T, LD)
+    // (ROWS, LD), (n_buffer, T, LD)
+    __half *const q = dynamic_smem<__half>(), *const tiles = q + ROWS * LD;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t own = warp / N_WARP, own_row = M * own, quarter = warp % N_WARP; // for scores
     const uint32_t kv_head = blockIdx.y, group = a.n_head / a.n_head_kv;
     const uint32_t per_token = div_up(group, (uint32_t)M), n_row = w.each ? group : w.n * group;
     const uint32_t token0 = w.each ? blockIdx.x / per_token : 0;
     // the longest rows first
-    const uint32_t row0 = (w.each ? blockIdx.x % per_token : gridDim.x - 1 - blockIdx.x) * M;
+    const uint32_t row0 = (w.each ? blockIdx.x % per_token : gridDim.x - 1 - blockIdx.x) * ROWS;
     const bool one_plane = w.undo != NULL;
     griddep_launch_dependents();
     griddep_wait();
@@ -119,7 +132,7 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
         return;
     const struct seq_row at = a.rows[token0];
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
-    const uint32_t last_row = min(row0 + M, n_row) - 1;
+    const uint32_t last_row = min(row0 + ROWS, n_row) - 1;
     const uint32_t first_pos = window_begin(a, at.pos + row0 / group);
     const uint32_t end_pos = at.pos + last_row / group + 1;
     // row r of the block, as a row of (n, n_head)
@@ -128,18 +141,20 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
                (row0 + r) % group;
     };
     auto request = [&](const struct kv_plane &plane, uint32_t t, __half *tile) {
-        request_tile<DK>(plane, kv_row(table[t * T / KV_BLOCK], a.n_head_kv, kv_head, t * T),
-                         (int)end_pos - (int)(t * T), tile);
+        request_tile<DK, ALL>(plane, kv_row(table[t * T / KV_BLOCK], a.n_head_kv, kv_head, t * T),
+                              (int)end_pos - (int)(t * T), tile);
     };
-    auto arrive = [&](const struct kv_plane &plane, __half *tile) {
-        cp_async_wait<0>();
+    // Waits for that tile, but not for what has been asked for after it, `ahead` times.
+    auto arrive = [&](auto ahead, const struct kv_plane &plane, __half *tile) {
+        cp_async_wait<decltype(ahead)::value>();
         __syncthreads();
         if (plane.scales)
-            widen_rows<DK, T, THREADS>(tile, threadIdx.x, [] { __syncthreads(); });
-        return tile;
+            widen_rows<DK, T, ALL>(tile, threadIdx.x, [] { __syncthreads(); });
     };
+    constexpr std::integral_constant<int, 0> all_of_it = {};
+    constexpr std::integral_constant<int, 1> but_one = {};
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < M * (DK / 8); i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < ROWS * (DK / 8); i += ALL) {
         const uint32_t r = i / (DK / 8), piece = i % (DK / 8);
         const bool valid = row0 + r <= last_row;
         cp_async16_or_zero(q + r * LD + piece * 8,
@@ -149,44 +164,72 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
     float undo[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const uint32_t r = lane / 4 + 8 * h, p = at.pos + (row0 + r) / group;
+        const uint32_t r = own_row + lane / 4 + 8 * h, p = at.pos + (row0 + r) / group;
         const bool valid = row0 + r <= last_row;
         begin[h] = valid ? window_begin(a, p) : 0;
         end[h] = valid ? p + 1 : 0;
         undo[h] = w.undo ? (valid ? w.undo[row_of(r)] : 1.0f) : a.score_undo;
     }
 
-    float all_top[2] = {-INFINITY, -INFINITY}, all_sum[2] = {}, all[NT][4] = {};
+    float all_top[TILES][2], all_sum[TILES][2] = {}, all[TILES][NT][4] = {};
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+        all_top[m][0] = all_top[m][1] = -INFINITY;
     const uint32_t split_end = div_up(end_pos, (uint32_t)WIDE_SPLIT);
+    const uint32_t last = div_up(end_pos, (uint32_t)T); // tiles of all splits
+    const bool four = TILES > 1 && !one_plane;
+    const auto buffer = [&](uint32_t i) { return tiles + (size_t)i * T * LD; };
+    uint32_t turn = 0;
+    bool asked = false;
 #pragma unroll 1
     for (uint32_t s = first_pos / WIDE_SPLIT + blockIdx.z; s < split_end; s += gridDim.z) {
         const uint32_t t0 = max(first_pos, s * WIDE_SPLIT) / T;
         const uint32_t t1 = div_up(min(end_pos, (s + 1) * WIDE_SPLIT), (uint32_t)T);
-        float top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[NT][4] = {};
-        request(a.k, t0, tiles);
+        float top[TILES][2], sum[2] = {}, o[TILES][NT][4] = {};
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+            top[m][0] = top[m][1] = -INFINITY;
+        if (TILES == 1 || !asked) {
+            turn = 0;
+            request(a.k, t0, tiles);
+            if (four)
+                request(a.v, t0, buffer(2));
+        }
+        asked = true;
 #pragma unroll 1
         for (uint32_t t = t0; t < t1; t++) {
-            __half *const other = tiles + (one_plane && (t - t0) % 2 ? 0 : T * LD);
-            __half *const k = arrive(a.k, one_plane && (t - t0) % 2 ? tiles + T * LD : tiles);
-            if (!one_plane)
-                request(a.v, t, other); // everyone is done with the last tile's values
-            else if (t + 1 < t1)
-                request(a.k, t + 1, other);
+            // where a block has all splits they follow one another
+            const bool more = t + 1 < (TILES > 1 ? last : t1);
+            __half *const k = buffer(turn), *const other = buffer(four ? 2 + turn : 1 - turn);
+            if (four) {
+                arrive(but_one, a.k, k);
+                if (more)
+                    request(a.k, t + 1, buffer(1 - turn));
+                else
+                    cp_async_commit();
+            } else {
+                arrive(all_of_it, a.k, k);
+                if (!one_plane)
+                    request(a.v, t, other); // everyone is done with the last tile's values
+                else if (more)
+                    request(a.k, t + 1, other);
+            }
             float c[2][4] = {}; // for shorter chains of dependent products
-#pragma unroll 2
+#pragma unroll 6
             for (int ks = 0; ks < DK / 16; ks += 2) {
                 uint32_t b[4], x[2][4];
-                ldmatrix_x4(b, k + (warp * 8 + lane % 8) * LD + ks * 16 + lane / 8 * 8);
+                ldmatrix_x4(b, k + (quarter * 8 + lane % 8) * LD + ks * 16 + lane / 8 * 8);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    ldmatrix_x4(x[i], q + lane % 16 * LD + (ks + i) * 16 + lane / 16 * 8);
+                    ldmatrix_x4(x[i],
+                                q + (own_row + lane % 16) * LD + (ks + i) * 16 + lane / 16 * 8);
                     mma_f16(c[i], x[i], b + 2 * i);
                 }
             }
             float score[4], tile_top[2] = {-INFINITY, -INFINITY};
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const uint32_t p = t * T + warp * 8 + lane % 4 * 2 + e % 2;
+                const uint32_t p = t * T + quarter * 8 + lane % 4 * 2 + e % 2;
                 float v = (c[0][e] + c[1][e]) * undo[e / 2];
                 if (a.softcap != 0.0f) { // c tanh(s / c) = c - 2 c / (1 + e^(2 s / c))
                     const float cap = 1.4426950408889634f * a.softcap;
@@ -202,48 +245,69 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
                     red[warp][lane / 4 + 8 * h] = tile_top[h];
             }
             __syncthreads();
-            float shrink[2];
+            float shrink[TILES][2];
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const uint32_t r = lane / 4 + 8 * h;
-                float next = top[h];
+            for (int m = 0; m < TILES; m++)
 #pragma unroll
-                for (int i = 0; i < N_WARP; i++)
-                    next = fmaxf(next, red[i][r]);
-                const float base = next == -INFINITY ? 0.0f : next; // nothing seen
-                shrink[h] = ptx_exp2(top[h] - base);
-                top[h] = next;
-                const float low = ptx_exp2(score[2 * h] - base);
-                const float high = ptx_exp2(score[2 * h + 1] - base);
-                sum[h] = sum[h] * shrink[h] + (low + high);
-                *reinterpret_cast<__half2 *>(p_tile + r * P_LD + warp * 8 + lane % 4 * 2) =
-                    __floats2half2_rn(low, high);
-            }
+                for (int h = 0; h < 2; h++) {
+                    const uint32_t r = lane / 4 + 8 * h;
+                    float next = top[m][h];
 #pragma unroll
-            for (int i = 0; i < NT; i++)
+                    for (int i = 0; i < N_WARP; i++)
+                        next = fmaxf(next, red[m * N_WARP + i][r]);
+                    const float base = next == -INFINITY ? 0.0f : next; // nothing seen
+                    shrink[m][h] = ptx_exp2(top[m][h] - base);
+                    top[m][h] = next;
+                    if (m != (int)own)
+                        continue;
+                    const float low = ptx_exp2(score[2 * h] - base);
+                    const float high = ptx_exp2(score[2 * h + 1] - base);
+                    sum[h] = sum[h] * shrink[m][h] + (low + high);
+                    *reinterpret_cast<__half2 *>(p_tile + (own_row + r) * P_LD + quarter * 8 +
+                                                 lane % 4 * 2) = __floats2half2_rn(low, high);
+                }
 #pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[i][e] *= shrink[e / 2];
+            for (int m = 0; m < TILES; m++)
+#pragma unroll
+                for (int i = 0; i < NT; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        o[m][i][e] *= shrink[m][e / 2];
             const __half *v = k;
             if (one_plane) {
                 __syncthreads();
+            } else if (four) {
+                v = other;
+                arrive(but_one, a.v, other);
+                if (more)
+                    request(a.v, t + 1, buffer(3 - turn));
+                else
+                    cp_async_commit();
             } else {
-                v = arrive(a.v, other); // and everyone is done with the keys
-                if (t + 1 < t1)
+                v = other;
+                arrive(all_of_it, a.v, other); // and everyone is done with the keys
+                if (more)
                     request(a.k, t + 1, k);
             }
-            const uint32_t m = lane / 8;
-            v += (m % 2 * 8 + lane % 8) * LD + warp * (DV / N_WARP) + m / 2 * 8;
+            if (four || one_plane)
+                turn = 1 - turn;
+            const uint32_t m8 = lane / 8;
+            v += (m8 % 2 * 8 + lane % 8) * LD + warp * PART + m8 / 2 * 8;
 #pragma unroll
             for (int j = 0; j < T / 16; j++) {
-                uint32_t p[4];
-                ldmatrix_x4(p, p_tile + lane % 16 * P_LD + j * 16 + lane / 16 * 8);
+                uint32_t p[TILES][4];
+#pragma unroll
+                for (int m = 0; m < TILES; m++)
+                    ldmatrix_x4(p[m], p_tile + (m * M + lane % 16) * P_LD + j * 16 + lane / 16 * 8);
 #pragma unroll
                 for (int i = 0; i < NT / 2; i++) {
                     uint32_t b[4];
                     ldmatrix_x4_trans(b, v + j * 16 * LD + i * 16);
-                    mma_f16(o[2 * i], p, b);
-                    mma_f16(o[2 * i + 1], p, b + 2);
+#pragma unroll
+                    for (int m = 0; m < TILES; m++) {
+                        mma_f16(o[m][2 * i], p[m], b);
+                        mma_f16(o[m][2 * i + 1], p[m], b + 2);
+                    }
                 }
             }
         }
@@ -257,75 +321,82 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
             red[warp][lane / 4] = sum[0], red[warp][lane / 4 + 8] = sum[1];
         __syncthreads();
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const uint32_t r = lane / 4 + 8 * h;
-            sum[h] = 0.0f;
+        for (int m = 0; m < TILES; m++)
 #pragma unroll
-            for (int i = 0; i < N_WARP; i++)
-                sum[h] += red[i][r];
-            if (w.parted) {
-                if (row0 + r > last_row)
+            for (int h = 0; h < 2; h++) {
+                const uint32_t r = lane / 4 + 8 * h;
+                float divisor = 0.0f;
+#pragma unroll
+                for (int i = 0; i < N_WARP; i++)
+                    divisor += red[m * N_WARP + i][r];
+                if (TILES == 1 && w.parted) {
+                    if (row0 + r > last_row)
+                        continue;
+                    const size_t slot = row_of(r) * w.n_split + s;
+                    float *to = w.part + slot * DV + warp * PART + lane % 4 * 2;
+                    if (threadIdx.x % 4 == 0 && warp == 0)
+                        w.ml[slot] = make_float2(top[m][h], divisor);
+#pragma unroll
+                    for (int i = 0; i < NT; i++)
+                        *reinterpret_cast<float2 *>(to + i * 8) =
+                            make_float2(o[m][i][2 * h], o[m][i][2 * h + 1]);
                     continue;
-                const size_t slot = row_of(r) * w.n_split + s;
-                float *to = w.part + slot * DV + warp * (DV / N_WARP) + lane % 4 * 2;
-                if (threadIdx.x % 4 == 0 && warp == 0)
-                    w.ml[slot] = make_float2(top[h], sum[h]);
+                }
+                const struct joined j = join(all_top[m][h], top[m][h]);
+                all_top[m][h] = j.top;
+                all_sum[m][h] = join_sums(j, all_sum[m][h], divisor);
 #pragma unroll
                 for (int i = 0; i < NT; i++)
-                    *reinterpret_cast<float2 *>(to + i * 8) =
-                        make_float2(o[i][2 * h], o[i][2 * h + 1]);
-                continue;
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++)
+                        all[m][i][e] = join_sums(j, all[m][i][e], o[m][i][e]);
             }
-            const struct joined j = join(all_top[h], top[h]);
-            all_top[h] = j.top;
-            all_sum[h] = join_sums(j, all_sum[h], sum[h]);
-#pragma unroll
-            for (int i = 0; i < NT; i++)
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++)
-                    all[i][e] = join_sums(j, all[i][e], o[i][e]);
-        }
     }
     cp_async_commit(); // of a block that has nothing to do: its queries
     cp_async_wait<0>();
     if (w.parted)
         return;
     // To be packed four by four, results lie in the place of all tiles, which have been read:
-    // (M, O_LD) floats.
+    // (ROWS, O_LD) floats.
     constexpr uint32_t O_LD = DV + 8, N = DV / 4;
-    static_assert(DV <= DK && M * sizeof(float) <= (M + 2 * T) * sizeof(__half), "they have room");
+    static_assert(DV <= DK && ROWS * sizeof(float) <= (ROWS + 2 * T) * sizeof(__half),
+                  "they have room");
     float *const o_tile = reinterpret_cast<float *>(q);
+    if (TILES > 1) // others may still read the last tile
+        __syncthreads();
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const uint32_t r = lane / 4 + 8 * h;
-        if (row0 + r > last_row)
-            continue;
-        const uint32_t token = token0 + (row0 + r) / group;
-        const uint32_t head = kv_head * group + (row0 + r) % group;
-        const float scale = a.v_undo / with_sink(a, head, all_top[h], all_sum[h]);
-        if (a.packed.x) {
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint32_t r = m * M + lane / 4 + 8 * h;
+            if (row0 + r > last_row)
+                continue;
+            const uint32_t token = token0 + (row0 + r) / group;
+            const uint32_t head = kv_head * group + (row0 + r) % group;
+            const float scale = a.v_undo / with_sink(a, head, all_top[m][h], all_sum[m][h]);
+            if (a.packed.x) {
+#pragma unroll
+                for (int i = 0; i < NT; i++)
+                    *reinterpret_cast<float2 *>(o_tile + r * O_LD + warp * PART + i * 8 +
+                                                lane % 4 * 2) =
+                        make_float2(all[m][i][2 * h] * scale, all[m][i][2 * h + 1] * scale);
+                continue;
+            }
+            float *out = a.out + token * w.out_token + head * w.out_head;
 #pragma unroll
             for (int i = 0; i < NT; i++)
-                *reinterpret_cast<float2 *>(o_tile + r * O_LD + warp * (DV / N_WARP) + i * 8 +
-                                            lane % 4 * 2) =
-                    make_float2(all[i][2 * h] * scale, all[i][2 * h + 1] * scale);
-            continue;
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const uint32_t d = warp * PART + i * 8 + lane % 4 * 2 + e;
+                    if (d < w.value_dim)
+                        out[d] = all[m][i][2 * h + e] * scale *
+                                 (a.gated ? gate_of(a, token, head, d) : 1.0f);
+                }
         }
-        float *out = a.out + token * w.out_token + head * w.out_head;
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const uint32_t d = warp * (DV / N_WARP) + i * 8 + lane % 4 * 2 + e;
-                if (d < w.value_dim)
-                    out[d] =
-                        all[i][2 * h + e] * scale * (a.gated ? gate_of(a, token, head, d) : 1.0f);
-            }
-    }
     if (!a.packed.x)
         return;
     __syncthreads();
-    for (uint32_t j = threadIdx.x; j < (last_row - row0 + 1) * N; j += THREADS) {
+    for (uint32_t j = threadIdx.x; j < (last_row - row0 + 1) * N; j += ALL) {
         const uint32_t row = row0 + j / N;
         store_out(a, token0 + row / group, kv_head * group + row % group, j % N * 4,
                   *reinterpret_cast<const float4 *>(o_tile + j / N * O_LD + j % N * 4));
@@ -407,7 +478,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <int DK, int DV> struct widths {
     static constexpr int dk = DK, dv = DV;
-    static constexpr size_t smem = sizeof(__half) * tile_ld<DK>() * (M + 2 * T);
+    // of blocks of so many tiles of rows
+    static constexpr size_t smem(int tiles, bool one_plane)
+    {
+        return sizeof(__half) * tile_ld<DK>() * (M * tiles + n_buffer(tiles, one_plane) * T);
+    }
 };
 
 // Calls f with the widths of the kernel; false when none fits. one_plane: keys are values, too.
@@ -442,7 +517,7 @@ bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool 
         const size_t n = lesser((size_t)PARTIAL_BYTES / each, (size_t)SPLIT_TOKENS);
         out->partial = (n ? n : 1) * each;
         out->key_width = W::dk;
-        out->smem = W::smem;
+        out->smem = W::smem(1, one_plane);
         return true;
     });
 }
@@ -473,7 +548,7 @@ static bool launch(const struct queue *q, struct wide w, uint32_t key, uint32_t 
         struct launch l = {.name = "attention_wide",
                            .grid = dim3(n_tile, a.n_head_kv, w.parted && share ? share : 1),
                            .block = dim3(THREADS),
-                           .smem = W::smem,
+                           .smem = W::smem(1, w.undo != NULL),
                            .stream = q->stream,
                            .dependent = q->dependent,
                            .recorder = q->recorder};
@@ -483,7 +558,18 @@ static bool launch(const struct queue *q, struct wide w, uint32_t key, uint32_t 
                                .stream = q->stream,
                                .dependent = q->dependent,
                                .recorder = q->recorder};
-        return launch_kernel(err, l, wide_kernel<W::dk, W::dv>, w) &&
+        if constexpr (W::dv >= 128) { // of narrower ones a warp would have no columns
+            constexpr int TWO = 2;
+            struct launch two = l;
+            two.grid = dim3(div_up(w.n * group, (uint32_t)(TWO * M)), a.n_head_kv);
+            two.block = dim3(TWO * THREADS);
+            two.smem = W::smem(TWO, w.undo != NULL);
+            // (what else a block has there are its rows' weights and maxima)
+            if (!w.each && two.grid.x * two.grid.y >= (uint32_t)q->n_sm &&
+                two.smem + 8192 <= q->smem_max)
+                return launch_kernel(err, two, wide_kernel<W::dk, W::dv, TWO>, w);
+        }
+        return launch_kernel(err, l, wide_kernel<W::dk, W::dv, 1>, w) &&
                (!w.parted || launch_kernel(err, merge, wide_merge_kernel<W::dv>, w));
     });
 }
