@@ -83,9 +83,9 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
         ok = error_set(err, ERR_USAGE, "a window of %u tokens: expected at least 4 (-c)", n_window);
     if (ok && ids.len < 2 * (size_t)n_window)
         ok = error_set(err, ERR_USAGE,
-                       "the text has %zu tokens: expected at least two windows of %u; give a "
+                       "the text has %zu token%s: expected at least two windows of %u; give a "
                        "longer text or a smaller -c",
-                       ids.len, n_window);
+                       ids.len, ids.len == 1 ? "" : "s", n_window);
     size_t n_windows = ok ? ids.len / n_window : 0;
     int32_t bos = tokenizer_add_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1;
     double sum = 0, sum_sq = 0;
