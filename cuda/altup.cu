@@ -55,6 +55,17 @@ static __device__ __forceinline__ float *stream(const struct altup &a, uint32_t 
     return (i == 0 ? a.x : a.side + (i - 1) * a.stride) + (size_t)blockIdx.x * a.n_embd;
 }
 
+// Waits for what the kernel before has made, and asks for rows of it. False: the step is over.
+template <int N, int KEPT, typename R>
+static __device__ __forceinline__ bool arrive(const struct altup &a, kept_rows<N, KEPT> &rows,
+                                              R row)
+{
+    griddep_wait();
+    const uint32_t skip = a.skip ? *a.skip : 0; // asked for with them
+    rows.load(a.n_embd, row);
+    return !skip;
+}
+
 // What coefficients are made of, asked for before there are streams.
 template <int N> struct modes {
     kept_rows<1 + N, KEPT_OF<N>> weights; // of the norm, then the router's
@@ -128,10 +139,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     griddep_launch_dependents();
     m.load(a, w, N * N);
     weights.load(norm ? a.n_embd : 0, of_norm);
-    griddep_wait();
-    const uint32_t skip = a.skip ? *a.skip : 0;
-    old.load(a.n_embd, streams);
-    if (skip)
+    if (!arrive(a, old, streams))
         return;
     m.settle(
         a, w, [&](uint32_t i, uint32_t k) { return old.at(streams, 0, i, k); }, N * N, c);
@@ -180,10 +188,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     griddep_launch_dependents();
     m.load(a, w, N);
     scales.load(scaled ? a.n_embd : 0, of_scale);
-    griddep_wait();
-    const uint32_t skip = a.skip ? *a.skip : 0;
-    old.load(a.n_embd, rows);
-    if (skip)
+    if (!arrive(a, old, rows))
         return;
     m.settle(
         a, w, [&](uint32_t i, uint32_t k) { return old.at(rows, 0, i, k); }, N, c);
@@ -226,10 +231,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     kept_rows<N, KEPT_OF<N>> old;
     griddep_launch_dependents();
     weights.load(a.n_embd, of_norm);
-    griddep_wait();
-    const uint32_t skip = a.skip ? *a.skip : 0;
-    old.load(a.n_embd, rows);
-    if (skip)
+    if (!arrive(a, old, rows))
         return;
     const float factor = rms_factor(square_sum(old, rows, 0, a.n_embd, part), a.n_embd, a.eps);
     each<KEPT_OF<N>>(a.n_embd, [&](uint32_t i, uint32_t k) {
@@ -250,10 +252,7 @@ static __global__ void __launch_bounds__(THREADS)
     };
     kept_rows<2, 4> old;
     griddep_launch_dependents();
-    griddep_wait();
-    const uint32_t skip = a.skip ? *a.skip : 0;
-    old.load(a.n_embd, rows);
-    if (skip)
+    if (!arrive(a, old, rows))
         return;
     const float of_x = square_sum(old, rows, 0, a.n_embd, part[0]) / (float)a.n_embd;
     const float of_y = square_sum(old, rows, 1, a.n_embd, part[1]) / (float)a.n_embd;
@@ -290,10 +289,7 @@ static __global__ void __launch_bounds__(THREADS)
     kept_rows<3, 4> old;
     griddep_launch_dependents();
     weights.load(a.n_embd, of_norm);
-    griddep_wait();
-    const uint32_t skip = a.skip ? *a.skip : 0;
-    old.load(a.n_embd, rows);
-    if (skip)
+    if (!arrive(a, old, rows))
         return;
     const float factor = rms_factor(square_sum(old, rows, 0, a.n_embd, part), a.n_embd, a.eps);
     each<4>(a.n_embd, [&](uint32_t i, uint32_t k) {
