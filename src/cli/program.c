@@ -211,9 +211,7 @@ bool opened_less_context(const struct opened *m, uint32_t asked)
 
 bool opened_no_larger(const struct opened *m, uint32_t asked)
 {
-    const struct weight *positions = &m->model->pos_embd;
-    return opened_less_context(m, asked) ||
-           (positions->data && m->engine->n_ctx == positions->rows);
+    return opened_less_context(m, asked) || engine_is_longest(m->engine);
 }
 
 const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT])

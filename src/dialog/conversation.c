@@ -25,8 +25,7 @@ void message_release(struct message *m)
 
 const char *conversation_make_fit(const struct conversation *c)
 {
-    const struct weight *positions = &c->model->pos_embd;
-    if (positions->data && c->session.engine->n_ctx == positions->rows)
+    if (engine_is_longest(c->session.engine))
         return "shorten it: the model has no more positions (position_embd.weight)";
     return c->no_larger ? "shorten it: the context is all that memory has room for, as things are"
                         : "shorten it or open a larger context with -c";

@@ -17,6 +17,12 @@ bool engine_has_positions(const struct model *m, uint32_t n_ctx, struct error *e
                      n_ctx, w->rows, w->rows);
 }
 
+bool engine_is_longest(const struct engine *e)
+{
+    const struct weight *w = &e->model->pos_embd;
+    return w->data && e->n_ctx == w->rows;
+}
+
 bool engine_init(struct engine *e, struct engine_core *core, const struct backend *b,
                  size_t max_parts, uint32_t n_seqs, struct error *err)
 {

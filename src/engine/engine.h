@@ -106,6 +106,9 @@ void engine_free(struct engine *e); // its sequences are freed before; NULL is f
 
 // ---- sequences
 
+// Whether its context is all positions of a model that learned a row for each: there is no larger.
+bool engine_is_longest(const struct engine *e);
+
 // An empty sequence of at most n_ctx_max tokens (0: the engine's n_ctx). It takes blocks of the
 // pool as it grows. When the pool has none left, the youngest other sequence is paused: its blocks
 // are given back, and its tokens are evaluated again with its next work. Errors: ERR_MEMORY;
