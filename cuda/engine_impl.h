@@ -659,8 +659,12 @@ bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enu
                      const float *y, const float *norm, float *x, uint32_t n, const uint32_t *skip,
                      struct error *err);
 
-// y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it. n = 0, here and
-// below: the one token of a step.
+// n = 0, below: the one token of a step. The rows of it:
+static inline uint32_t rows_of_step(uint32_t n)
+{
+    return n ? n : 1;
+}
+// y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it.
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
                    const float *bias, struct input in, uint32_t n, float *y, struct error *err);
 // y[i] (n, rows) = w[i] in, of up to MATVEC_MAX_PARTS matrices.

@@ -253,14 +253,15 @@ static bool read_to_mix(const struct cuda_engine *e, const struct gpu_layer *l, 
     }
     return l->facts->mixer == MIXER_NONE ||
            read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
-                       input_is_kept(l->facts), n ? n : 1, n ? NULL : &e->s.step->done, in, err);
+                       input_is_kept(l->facts), rows_of_step(n), n ? NULL : &e->s.step->done, in,
+                       err);
 }
 
 static bool read_to_feed(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                          struct input *in, struct error *err)
 {
-    return read_normed(e, feeds(l), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false, n ? n : 1,
-                       n ? NULL : &e->s.step->done, in, err);
+    return read_normed(e, feeds(l), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false,
+                       rows_of_step(n), n ? NULL : &e->s.step->done, in, err);
 }
 
 // In parallel layers: as the mixer does, but where there is a norm of its own.
@@ -633,10 +634,10 @@ static bool tell_all(const struct cuda_engine *e, uint32_t n, struct error *err)
     const struct scratch *s = &e->s;
     const uint32_t *skip = n ? NULL : &s->step->done;
     return !e->token_layers_norm ||
-           (embed_told(e, n ? s->tokens : &s->step->token, n ? n : 1, skip, err) &&
+           (embed_told(e, n ? s->tokens : &s->step->token, rows_of_step(n), skip, err) &&
             cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
                           {s->x, NULL, NULL}, n, s->told_proj, err) &&
-            tell(e, n ? n : 1, skip, err));
+            tell(e, rows_of_step(n), skip, err));
 }
 
 // What follows the feed-forward network in some models.
@@ -650,7 +651,7 @@ static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t
         return true;
     if (!cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, {in, NULL, NULL}, n,
                        s->gate, err) ||
-        !gate_told(e, l, n ? n : 1, err))
+        !gate_told(e, l, rows_of_step(n), err))
         return false;
     return e->hp.n_side > 0 ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
            : n == 0

@@ -16,11 +16,6 @@ static struct altup streams(const struct cuda_engine *e, uint32_t n)
     return a;
 }
 
-static uint32_t rows(uint32_t n)
-{
-    return n ? n : 1;
-}
-
 // Matrix i of a stack that lies as cuda_layout_stack says.
 static struct wmat stacked(const struct weight *facts, const struct wmat *stack, uint32_t i)
 {
@@ -47,7 +42,7 @@ static bool project(const struct cuda_engine *e, const struct weight *facts,
         const struct wmat w = stacked(facts, stack, i - 1);
         const float *in = itself ? a.side + (i - 1) * a.stride : a.x;
         ok = cuda_multiply(e, facts->name, &w, NULL, {in, NULL, NULL}, n, e->s.up, err) &&
-             altup_set_launch(cuda_queue(e, facts->name), &a, i, e->s.up, rows(n), err);
+             altup_set_launch(cuda_queue(e, facts->name), &a, i, e->s.up, rows_of_step(n), err);
     }
     return ok;
 }
@@ -62,8 +57,9 @@ bool cuda_altup_end(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct weight *facts = &e->base.model->altup_unembd_proj;
     const struct altup a = streams(e, n);
-    return a.n_side == 0 || (project(e, facts, &e->altup_unembd_proj, true, n, err) &&
-                             altup_mean_launch(cuda_queue(e, facts->name), &a, rows(n), err));
+    return a.n_side == 0 ||
+           (project(e, facts, &e->altup_unembd_proj, true, n, err) &&
+            altup_mean_launch(cuda_queue(e, facts->name), &a, rows_of_step(n), err));
 }
 
 static struct altup_weights weights(const struct gpu_layer *l, enum layer_weight coef)
@@ -78,9 +74,9 @@ bool cuda_altup_predict(struct cuda_engine *e, const struct gpu_layer *l, uint32
     const struct altup_weights w = weights(l, ALTUP_PREDICT);
     const char *name = name_of(l, ALTUP_PREDICT);
     const float *norm = cuda_altup_norms(e, l->facts) ? l->v[ATTN_NORM] : NULL;
-    return a.n_side == 0 ||
-           (altup_predict_launch(cuda_queue(e, name), &a, &w, norm, e->s.normed, rows(n), err) &&
-            cuda_look(e, l, name, err));
+    return a.n_side == 0 || (altup_predict_launch(cuda_queue(e, name), &a, &w, norm, e->s.normed,
+                                                  rows_of_step(n), err) &&
+                             cuda_look(e, l, name, err));
 }
 
 bool cuda_altup_correct(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
@@ -90,9 +86,10 @@ bool cuda_altup_correct(struct cuda_engine *e, const struct gpu_layer *l, uint32
     const struct altup_weights w = weights(l, ALTUP_CORRECT);
     const char *name = name_of(l, ALTUP_CORRECT);
     const float *scale = l->v[ALTUP_SCALE];
-    return a.n_side == 0 || (altup_correct_launch(cuda_queue(e, name), &a, &w, scale,
-                                                  scale ? e->s.normed : NULL, rows(n), err) &&
-                             cuda_look(e, l, name, err));
+    return a.n_side == 0 ||
+           (altup_correct_launch(cuda_queue(e, name), &a, &w, scale, scale ? e->s.normed : NULL,
+                                 rows_of_step(n), err) &&
+            cuda_look(e, l, name, err));
 }
 
 bool cuda_altup_add(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight matrix,
@@ -101,7 +98,7 @@ bool cuda_altup_add(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     const struct altup a = streams(e, n);
     const char *name = name_of(l, matrix);
     return cuda_multiply(e, name, &l->w[matrix], NULL, {in, NULL, NULL}, n, e->s.up, err) &&
-           altup_add_launch(cuda_queue(e, name), &a, e->s.up, l->v[norm], rows(n), err) &&
+           altup_add_launch(cuda_queue(e, name), &a, e->s.up, l->v[norm], rows_of_step(n), err) &&
            cuda_look(e, l, name, err);
 }
 
@@ -115,6 +112,6 @@ bool cuda_laurel(struct cuda_engine *e, const struct gpu_layer *l, struct input 
             cuda_multiply(e, high, &l->w[LAUREL_R], NULL, {e->s.gate, NULL, NULL}, n, e->s.up,
                           err) &&
             laurel_add_launch(cuda_queue(e, high), &a, n1.x, e->s.up, l->v[LAUREL_POST_NORM],
-                              rows(n), err) &&
+                              rows_of_step(n), err) &&
             cuda_look(e, l, high, err));
 }

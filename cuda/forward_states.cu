@@ -133,7 +133,7 @@ static bool convolve(struct cuda_engine *e, const struct gpu_layer *l, struct in
     struct short_conv_rows c = conv_args(e, l, &s);
     c.skip = n ? NULL : &e->s.step->done;
     return cuda_project(e, l, in, n, w, y, 1, err) &&
-           short_conv_launch(cuda_queue(e, name_of(l, CONV)), &c, n ? n : 1, err) &&
+           short_conv_launch(cuda_queue(e, name_of(l, CONV)), &c, rows_of_step(n), err) &&
            cuda_add_mixed(e, l, ATTN_OUTPUT, e->s.att, n, err);
 }
 
@@ -165,7 +165,7 @@ static bool delta(struct cuda_engine *e, const struct gpu_layer *l, struct input
                                    paired[] = {DELTA_QKV, DELTA_GATE, DELTA_BETA_ALPHA};
     const struct state_scratch s = rows_of(e, l, n);
     float *const y[] = {s.in, s.z, s.beta, s.alpha};
-    const uint32_t n_row = n ? n : 1;
+    const uint32_t n_row = rows_of_step(n);
     struct delta_rows d = delta_args(e, l, &s);
     d.skip = n ? NULL : &e->s.step->done;
     if (n == 0)
@@ -210,7 +210,7 @@ static bool state_space(struct cuda_engine *e, const struct gpu_layer *l, struct
     static const enum layer_weight w[] = {SSM_IN};
     const struct state_scratch rows = rows_of(e, l, n);
     float *const y[] = {rows.in};
-    const uint32_t n_row = n ? n : 1;
+    const uint32_t n_row = rows_of_step(n);
     struct ssm_rows s = ssm_args(e, l, &rows);
     s.skip = n ? NULL : &e->s.step->done;
     const bool chunks = goes_in_chunks(e, n) && ssm_can_chunk(&e->q, &s.ssm);

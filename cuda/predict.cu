@@ -35,7 +35,7 @@ bool cuda_join(struct cuda_engine *e, uint32_t n, struct error *err)
     const struct prediction *p = &e->prediction;
     const struct model *m = e->base.model;
     const struct hparams *hp = &e->hp;
-    const uint32_t n_embd = hp->n_embd, n_row = n ? n : 1;
+    const uint32_t n_embd = hp->n_embd, n_row = rows_of_step(n);
     const uint32_t *skip = n ? NULL : &e->s.step->done;
     return !p->joined ||
            (norm_launch(cuda_queue(e, m->join_embd_norm.name), hp->norm, e->s.x, p->embd_norm, NULL,
