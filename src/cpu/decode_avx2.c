@@ -13,10 +13,10 @@
 //
 // All of that is exact, and what follows is done with floats in the order of matmul.c, group by
 // group: the bits are the same.
-#include "cpu/decode_avx2.h"
+#include "cpu/decode.h"
 
 #include "cpu/put.h"
-#include "gguf/blocks.h"
+#include "cpu/scales.h"
 
 typedef __m256i bytes; // eight lanes of four
 typedef __m256i whole; // eight numbers
@@ -253,6 +253,66 @@ INLINE void dot_q5_1(const uint8_t *p, const uint8_t *q, const struct split *x, 
     l->min[0] = l->min[1] = load_f16x8(p + m, q + m, size);
 }
 
+// Nibbles that stand for levels, more by 12, of which none is negative then.
+INLINE bytes lifted(bytes nibbles)
+{
+    const __m128i levels = _mm_loadu_si128((const __m128i *)e2m1_values);
+    const __m128i table = _mm_add_epi8(levels, _mm_set1_epi8(12));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles);
+}
+
+INLINE void dot_mxfp4(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_mxfp4), at = offsetof(struct block_mxfp4, q);
+    bytes v[4], w[4];
+    load_nibbles(p + at, q + at, size, v);
+    for (int j = 0; j < 4; j++)
+        w[j] = lifted(low_nibbles(v[j]));
+    l->sum[0] = dot4(w, x, 0, 24);
+    for (int j = 0; j < 4; j++)
+        w[j] = lifted(high_nibbles(v[j]));
+    l->sum[1] = dot4(w, x, 1, 24);
+    uint64_t exponents = 0;
+    for (size_t i = 0; i < 4; i++)
+        exponents |= (uint64_t)p[i * size] << 8 * i | (uint64_t)q[i * size] << (32 + 8 * i);
+    // As mxfp4_scale_bits.
+    const whole e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)exponents));
+    const whole bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const whole small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    l->scale[0] = l->scale[1] = _mm256_castsi256_ps(
+        _mm256_blendv_epi8(small, bits, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
+}
+
+// Blocks of 64, two at p and two at q: a group is 8 bytes, first low nibbles.
+INLINE void dot_nvfp4(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const size_t size = sizeof(struct block_nvfp4), at = offsetof(struct block_nvfp4, q);
+    bytes v[4];
+    for (size_t i = 0; i < 4; i++) {
+        const size_t from = i / 2 * size + at + i % 2 * 16;
+        v[i] = load16x2(p + from, q + from);
+    }
+    transpose(v);
+    for (int i = 0; i < 2; i++) {
+        const bytes a = v[2 * i], b = v[2 * i + 1];
+        const bytes w[4] = {lifted(low_nibbles(a)), lifted(low_nibbles(b)), lifted(high_nibbles(a)),
+                            lifted(high_nibbles(b))};
+        l->sum[i] = dot4(w, x, i, 24);
+    }
+    // As half floats, with the same bits of mantissa and 8 more as bias; of even groups, of odd.
+    const __m256i none = _mm256_set1_epi16(0x7f);
+    __m256i s = _mm256_cvtepu8_epi16(_mm_setr_epi32((int)load_u32(p), (int)load_u32(p + size),
+                                                    (int)load_u32(q), (int)load_u32(q + size)));
+    s = _mm256_andnot_si256(_mm256_cmpeq_epi16(s, none),
+                            _mm256_slli_epi16(_mm256_and_si256(s, none), 7));
+    const __m128i parts = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    s = _mm256_shuffle_epi8(s, _mm256_broadcastsi128_si256(parts));
+    s = _mm256_permute4x64_epi64(s, 0xd8);
+    const __m256 more = _mm256_set1_ps(128.0f);
+    l->scale[0] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(s)), more);
+    l->scale[1] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(s, 1)), more);
+}
+
 // ---- blocks of 256: lanes are parts of a block
 
 // The bytes of a sixteen, of which `pick` says one for each lane, as numbers.
@@ -291,10 +351,8 @@ INLINE float pairs_total(const __m256 acc[2])
 INLINE void pair_scales(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12],
                         struct lanes *l)
 {
-    const uint32_t a = load_u32(scales), b = load_u32(scales + 4), c = load_u32(scales + 8);
-    const __m128i v =
-        _mm_setr_epi32((int)(a & 0x3f3f3f3f), (int)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)),
-                       (int)(b & 0x3f3f3f3f), (int)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)));
+    const struct sixteen_bytes s = k_scales(scales);
+    const __m128i v = _mm_set_epi64x((long long)s.second, (long long)s.first);
     const __m256 one = _mm256_set1_ps(load_f16(d)), min = _mm256_set1_ps(-load_f16(dmin));
     l->scale[0] = _mm256_mul_ps(one, picked(v, LANES(0, 2, 4, 6, 0, 2, 4, 6)));
     l->scale[1] = _mm256_mul_ps(one, picked(v, LANES(1, 3, 5, 7, 1, 3, 5, 7)));
@@ -455,11 +513,8 @@ INLINE void dot_q3_k(const uint8_t *p, const uint8_t *q, const struct split *x, 
         w[j] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v[j], 2), three), third);
     }
     l->sum[1] = dot4(w, x, 1, 7);
-    const uint64_t a = load_u64(b->scales), c = load_u32(b->scales + 8);
-    const uint64_t low = 0x0f0f0f0f0f0f0f0f, two = 0x0303030303030303;
-    const uint64_t s0 = (a & low) | ((c | c >> 2 << 32) & two) << 4;
-    const uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
-    const __m128i scales = _mm_set_epi64x((long long)s1, (long long)s0);
+    const struct sixteen_bytes s = q3_k_scales(b->scales);
+    const __m128i scales = _mm_set_epi64x((long long)s.second, (long long)s.first);
     const __m256 d = _mm256_set1_ps(load_f16(b->d)), off = _mm256_set1_ps(32.0f);
     l->scale[0] = _mm256_mul_ps(d, _mm256_sub_ps(picked(scales, FIELDS0), off));
     l->scale[1] = _mm256_mul_ps(d, _mm256_sub_ps(picked(scales, FIELDS1), off));
@@ -594,9 +649,9 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
     return true;
 }
 
-#define BLOCKS_KIND(type, offset, has_min)                                                         \
+#define BLOCKS_KIND(type, n, offset, has_min)                                                      \
     {                                                                                              \
-        &of_blocks, &of_half, dot_##type, blocks_total, offset, 8 * sizeof(struct block_##type),   \
+        &of_blocks, &of_half, dot_##type, blocks_total, offset, n * sizeof(struct block_##type),   \
             has_min                                                                                \
     }
 #define BLOCK_KIND(type, order, offset, has_min)                                                   \
@@ -609,10 +664,12 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
         static const struct kind kind = __VA_ARGS__;                                               \
         return rows_of_kind(m, &kind, row0, row1);                                                 \
     }
-ROWS(q4_0, BLOCKS_KIND(q4_0, 8, false))
-ROWS(q4_1, BLOCKS_KIND(q4_1, 0, true))
-ROWS(q5_0, BLOCKS_KIND(q5_0, 16, false))
-ROWS(q5_1, BLOCKS_KIND(q5_1, 0, true))
+ROWS(q4_0, BLOCKS_KIND(q4_0, 8, 8, false))
+ROWS(q4_1, BLOCKS_KIND(q4_1, 8, 0, true))
+ROWS(q5_0, BLOCKS_KIND(q5_0, 8, 16, false))
+ROWS(q5_1, BLOCKS_KIND(q5_1, 8, 0, true))
+ROWS(mxfp4, BLOCKS_KIND(mxfp4, 8, 12, false))
+ROWS(nvfp4, BLOCKS_KIND(nvfp4, 4, 12, false))
 ROWS(q2_k, BLOCK_KIND(q2_k, fields, 0, true))
 ROWS(q3_k, BLOCK_KIND(q3_k, fields, 4, false))
 ROWS(q4_k, BLOCK_KIND(q4_k, pairs, 0, true))
@@ -622,12 +679,13 @@ ROWS(q6_k, BLOCK_KIND(q6_k, fourths, 32, false))
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 
 static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
-    [QUANT_Q4_0] = rows_q4_0, [QUANT_Q4_1] = rows_q4_1, [QUANT_Q5_0] = rows_q5_0,
-    [QUANT_Q5_1] = rows_q5_1, [QUANT_Q2_K] = rows_q2_k, [QUANT_Q3_K] = rows_q3_k,
-    [QUANT_Q4_K] = rows_q4_k, [QUANT_Q5_K] = rows_q5_k, [QUANT_Q6_K] = rows_q6_k,
+    [QUANT_Q4_0] = rows_q4_0,   [QUANT_Q4_1] = rows_q4_1,   [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1,   [QUANT_Q2_K] = rows_q2_k,   [QUANT_Q3_K] = rows_q3_k,
+    [QUANT_Q4_K] = rows_q4_k,   [QUANT_Q5_K] = rows_q5_k,   [QUANT_Q6_K] = rows_q6_k,
+    [QUANT_MXFP4] = rows_mxfp4, [QUANT_NVFP4] = rows_nvfp4,
 };
 
-bool decode_rows_avx2(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
     rows_fn *const rows = rows_of_type[m->w->type];
     return rows && rows(m, row0, row1);

@@ -4,10 +4,10 @@
 // Sum of one output, quantised weights: lane i of 16 takes the exact integer products of elements
 // 16i to 16i + 15 of each 256, times the scale of the weights, times the scale of the activations;
 // the block's minima follow; block after block; the lanes are added at the end (v16_sum). Many
-// tokens are multiplied in another shape (tiles.h), and one token of some types with AVX2
-// (decode_avx2.c), to the same bits.
+// tokens are multiplied in another shape (tiles.h), and one token of most types in a third one
+// (decode.h), to the same bits.
 // Float weights: two sets of 16 lanes take turns.
-#include "cpu/decode_avx2.h"
+#include "cpu/decode.h"
 #include "cpu/kernels_isa.h"
 #include "cpu/put.h"
 #include "cpu/tiles.h"
@@ -463,8 +463,8 @@ static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-#if defined(KERNELS_AVX2)
-    if (m->n_tok == 1 && decode_rows_avx2(m, row0, row1))
+#if defined(KERNELS_AVX2) || defined(KERNELS_AVX512)
+    if (m->n_tok == 1 && CPU_NAME(decode_rows)(m, row0, row1))
         return;
 #endif
     rows_of_type[m->w->type](m, row0, row1);

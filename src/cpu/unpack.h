@@ -3,7 +3,7 @@
 #ifndef HOKKU_CPU_UNPACK_H
 #define HOKKU_CPU_UNPACK_H
 
-#include "cpu/simd.h"
+#include "cpu/scales.h"
 
 // weight = scale * q + min, where scale and min have one lane per 16 weights
 struct unit {
@@ -21,8 +21,6 @@ static const float by_fields[16] = {1,         1,         1 / 4.0f,  1 / 4.0f, 1
                                     1 / 64.0f, 1 / 64.0f, 1,         1,        1 / 4.0f,  1 / 4.0f,
                                     1 / 16.0f, 1 / 16.0f, 1 / 64.0f, 1 / 64.0f};
 #undef FOUR_TIMES
-
-static const int8_t iq4_values[16] = {IQ4_LEVELS};
 
 INLINE void unpack_q8_0(const void *p, struct unit *u)
 {
@@ -81,8 +79,6 @@ INLINE void unpack_iq4_nl(const void *p, struct unit *u)
     u->scale = v16_load_f16x4_dup(b->d, sizeof *b);
 }
 
-static const int8_t e2m1_values[16] = {E2M1_LEVELS};
-
 INLINE void unpack_mxfp4(const void *p, struct unit *u)
 {
     const struct block_mxfp4 *b = p;
@@ -113,21 +109,11 @@ INLINE void unpack_nvfp4(const void *p, struct unit *u)
     u->scale = v16_mul(v16_load_f16(scale), v16_set1(128.0f));
 }
 
-// Eight fields of 2 or 4 bits, each to a byte of its own.
-INLINE uint64_t spread_bits(uint64_t v, int bits)
-{
-    v = (v | v << (32 - 4 * bits)) & (bits == 4 ? 0x0000ffff0000ffffu : 0x000000ff000000ffu);
-    v = (v | v << (16 - 2 * bits)) & (bits == 4 ? 0x00ff00ff00ff00ffu : 0x000f000f000f000fu);
-    return (v | v << (8 - bits)) & (bits == 4 ? 0x0f0f0f0f0f0f0f0fu : 0x0303030303030303u);
-}
-
 INLINE void unpack_iq4_xs(const void *p, struct unit *u)
 {
     const struct block_iq4_xs *b = p;
-    uint32_t high = b->scales_high[0] | (uint32_t)b->scales_high[1] << 8;
-    uint64_t s = spread_bits(load_u32(b->scales_low), 4) | spread_bits(high, 2) << 4;
     v16 d = v16_set1(load_f16(b->d));
-    u->scale = v16_mul(d, v16_sub(v16_u8x8_dup(s), v16_set1(32.0f)));
+    u->scale = v16_mul(d, v16_sub(v16_u8x8_dup(iq4_xs_scales(b)), v16_set1(32.0f)));
     for (int i = 0; i < 4; i++) {
         const uint8_t *q = b->q + 32 * i;
         u->q[i] = w64_widen(b64_lookup(b64_nibbles16(q, q + 16), iq4_values));
@@ -138,11 +124,9 @@ INLINE void unpack_iq4_xs(const void *p, struct unit *u)
 INLINE void unpack_k_scales(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12],
                             struct unit *u)
 {
-    uint32_t a = load_u32(scales), b = load_u32(scales + 4), c = load_u32(scales + 8);
-    uint64_t s = (uint64_t)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) << 32 | (a & 0x3f3f3f3f);
-    uint64_t m = (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)) << 32 | (b & 0x3f3f3f3f);
-    u->scale = v16_mul(v16_set1(load_f16(d)), v16_u8x8_dup(s));
-    u->min = v16_mul(v16_set1(-load_f16(dmin)), v16_u8x8_dup(m));
+    const struct sixteen_bytes s = k_scales(scales);
+    u->scale = v16_mul(v16_set1(load_f16(d)), v16_u8x8_dup(s.first));
+    u->min = v16_mul(v16_set1(-load_f16(dmin)), v16_u8x8_dup(s.second));
 }
 
 INLINE void unpack_q4_k(const void *p, struct unit *u)
@@ -196,11 +180,8 @@ INLINE void unpack_q3_k(const void *p, struct unit *u)
         b64 high = b64_shl(b64_fields(b->high, 2 * i, 2 * i + 1, 1), 2);
         u->q[i] = w64_widen(b64_sub1(b64_or(low, high), 4));
     }
-    uint64_t a = load_u64(b->scales), c = load_u32(b->scales + 8);
-    const uint64_t low = 0x0f0f0f0f0f0f0f0f, two = 0x0303030303030303;
-    uint64_t s0 = (a & low) | ((c | c >> 2 << 32) & two) << 4;
-    uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
-    v16 scale = v16_sub(v16_u8(s0, s1), v16_set1(32.0f));
+    const struct sixteen_bytes s = q3_k_scales(b->scales);
+    v16 scale = v16_sub(v16_u8(s.first, s.second), v16_set1(32.0f));
     u->scale = v16_mul(v16_set1(load_f16(b->d)), scale);
 }
 

@@ -160,11 +160,22 @@ static void test_extremes_are_the_same_bits_on_every_instruction_set(void **stat
     enum { ROWS = 5, CODES = 3 };
     static const struct {
         uint32_t type;
-        size_t scales, n_scales; // bytes of a block that are half floats
-    } blocks[] = {{QUANT_Q4_0, 0, 2},  {QUANT_Q4_1, 0, 4},  {QUANT_Q5_0, 0, 2},
-                  {QUANT_Q5_1, 0, 4},  {QUANT_Q8_0, 0, 2},  {QUANT_Q4_K, 0, 4},
-                  {QUANT_Q5_K, 0, 4},  {QUANT_Q2_K, 80, 4}, {QUANT_Q3_K, 108, 2},
-                  {QUANT_Q6_K, 208, 2}};
+        size_t scales, n_scales; // bytes of a block that are scales
+        uint8_t special[CODES];  // scales that are like no others
+    } blocks[] = {{QUANT_Q4_0, 0, 2},
+                  {QUANT_Q4_1, 0, 4},
+                  {QUANT_Q5_0, 0, 2},
+                  {QUANT_Q5_1, 0, 4},
+                  {QUANT_Q8_0, 0, 2},
+                  {QUANT_Q4_K, 0, 4},
+                  {QUANT_Q5_K, 0, 4},
+                  {QUANT_Q2_K, 80, 4},
+                  {QUANT_Q3_K, 108, 2},
+                  {QUANT_Q6_K, 208, 2},
+                  {QUANT_IQ4_NL, 0, 2},
+                  {QUANT_IQ4_XS, 0, 2},
+                  {QUANT_MXFP4, 0, 1, {0, 1, 2}},
+                  {QUANT_NVFP4, 0, 4, {0x7f, 0xff, 1}}};
     static const uint8_t codes[CODES] = {0, 0xff, 0x80};
     static const int16_t values[] = {-32768, 32767, -32513, 255, -1, 32512, -256, 0};
     enum { VALUES = sizeof values / sizeof *values };
@@ -192,6 +203,10 @@ static void test_extremes_are_the_same_bits_on_every_instruction_set(void **stat
                         for (size_t i = 0; i < n * size; i++)
                             if (i % size - blocks[b].scales >= blocks[b].n_scales)
                                 data[i] = codes[code];
+                    if (v == VALUES && blocks[b].special[2] > 0)
+                        for (size_t i = 0; i < n * size; i++)
+                            if (i % size - blocks[b].scales < blocks[b].n_scales)
+                                data[i] = blocks[b].special[code];
                     for (size_t i = 0; i < n_cols; i++)
                         x.q[i] = values[v < VALUES ? v : (i / 3 + code) % VALUES];
                     for (size_t i = 0; i < x.n_pad / CPU_PAD; i++)
