@@ -29,6 +29,13 @@ static bool is_of_the_hub(const char *name)
            hub_spec_parse(name, &spec, &e);
 }
 
+void model_choose(struct options *o, const char *name)
+{
+    const bool hub = is_of_the_hub(name);
+    o->hf_repo = hub ? name : NULL;
+    o->model = hub ? NULL : name;
+}
+
 // A file, or an address that it is downloaded from. label: before what is wrong with the name.
 static char *named(const struct options *o, const char *label, const char *name,
                    const struct cancel *cancel, struct error *err)

@@ -10,5 +10,7 @@ char *model_file(const struct options *o, const struct cancel *cancel, struct er
 // the caller says.
 char *model_named(const struct options *o, const char *name, const struct cancel *cancel,
                   struct error *err);
+// From here on o means the model of this name: of a file or, where there is none, of the Hub.
+void model_choose(struct options *o, const char *name);
 
 #endif

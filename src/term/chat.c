@@ -15,6 +15,7 @@
 #include "base/out.h"
 #include "base/place.h"
 #include "cli/draft_model.h"
+#include "cli/model_file.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
 #include "editor/terminal.h"
@@ -222,17 +223,6 @@ static void describe(const struct program *p, const struct opened *m, struct buf
                used, (double)e->mem_total * 1e-9, opened_context(m, p->opt->n_ctx, context));
 }
 
-// The model of a file, or of a name that the Hub knows.
-static void name_model(struct options *o, const char *name)
-{
-    const char *slash = strchr(name, '/');
-    size_t n = strlen(name);
-    bool file = access(name, F_OK) == 0 || (n > 5 && strcmp(name + n - 5, ".gguf") == 0);
-    bool hub = !file && slash && slash > name && !strchr(slash + 1, '/') && name[0] != '.';
-    o->hf_repo = hub ? name : NULL;
-    o->model = hub ? NULL : name;
-}
-
 // The engine of m, and the messages of `held` on it.
 static bool move_to(struct chat *c, const struct program *p, struct opened *m, uint32_t n_ctx,
                     const struct buf *template_text, struct conversation *held, bool anew,
@@ -264,7 +254,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     struct buf text = {0}, old_text = {0};
     p.opt = &o;
     p.began = clock_now();
-    name_model(&o, name);
+    model_choose(&o, name);
     if (o.sampler.n_bias > 0)
         return error_set(err, ERR_USAGE,
                          "logit-bias names tokens of this model: /set logit-bias off first");

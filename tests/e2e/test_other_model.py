@@ -135,6 +135,13 @@ def test_a_name_that_gives_no_model_loses_nothing(chat, hub, name, message):
     assert c.answer("Who are you?") == want
 
 
+def test_what_is_named_as_a_file_is_one_and_asks_nobody(chat, hub, stories):
+    c = chat("-m", stories)
+    for name in ("someone/small.gguf", "someone/Small-q8_0.GGUF", "./someone/Small-GGUF", "someone/Small-GGUF/x"):
+        before = len(hub.seen())
+        assert f"hokku: {name}: cannot open: No such file" in c.say(f"/model {name}") and len(hub.seen()) == before
+
+
 def test_ctrl_c_stops_the_download_and_the_chat_goes_on(chat, hub, stories):
     options = ["-m", stories, *PLAIN, "-n", 10]
     c = chat(*options)
