@@ -317,7 +317,7 @@ static const struct {
     unsigned kinds;
     const char *setting; // of sampler_numbers; NULL: read reads it
     bool (*read)(struct ask *a, const char *key, const json_t *v, struct refusal *r);
-    const char *needed; // what is expected where it is missing; NULL: it may be
+    const char *needed; // of the one that each kind must have: what is expected; NULL: any other's
 } fields[] = {
     {"messages", CHAT | TEMPLATE, NULL, read_messages, "an array of one message or more"},
     {"prompt", COMPLETION, NULL, read_prompt, "one text"},
@@ -374,13 +374,25 @@ static bool read_field(struct ask *a, const char *key, const json_t *v, struct r
     return unknown(a->kind, key, r);
 }
 
+static size_t subject_of(enum ask_kind kind)
+{
+    size_t i = 0;
+    while (!fields[i].needed || !(fields[i].kinds >> kind & 1))
+        i++;
+    return i;
+}
+
+const char *ask_subject(enum ask_kind kind)
+{
+    return fields[subject_of(kind)].key;
+}
+
 static bool check_together(const struct ask *a, struct refusal *r)
 {
-    for (size_t i = 0; i < N_FIELDS; i++)
-        if (fields[i].needed && fields[i].kinds >> a->kind & 1 &&
-            !json_object_get(a->object, fields[i].key))
-            return refuse(r, 400, fields[i].key, "missing", "\"%s\" is missing: expected %s",
-                          fields[i].key, fields[i].needed);
+    const size_t subject = subject_of(a->kind);
+    if (!json_object_get(a->object, fields[subject].key))
+        return refuse(r, 400, fields[subject].key, "missing", "\"%s\" is missing: expected %s",
+                      fields[subject].key, fields[subject].needed);
     if (a->include_usage && !a->stream)
         return refuse(r, 400, "stream_options", NULL,
                       "\"stream_options\" without \"stream\": expected \"stream\": true");

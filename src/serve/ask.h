@@ -47,5 +47,7 @@ bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r);
 bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, const char *text,
                size_t n, struct refusal *r);
 void ask_release(struct ask *a); // zeroed is fine
+// The field that such a request must have: what is answered, rendered, split or joined.
+const char *ask_subject(enum ask_kind kind);
 
 #endif

@@ -247,7 +247,7 @@ static bool check_head(struct call *call, struct MHD_Connection *c, const char *
                       "with a key of this server's",
                       key ? "found a key that it does not know" : "found no key");
     if (!call->route && strncmp(url, ROUTES_ONE_MODEL, strlen(ROUTES_ONE_MODEL)) == 0)
-        return refuse(r, 404, NULL, "model_not_found",
+        return refuse(r, 404, "model", "model_not_found",
                       "found the model \"%.80s\", expected \"%.200s\", the one that is served",
                       url + strlen(ROUTES_ONE_MODEL), h->p.defaults->model);
     if (!call->route)

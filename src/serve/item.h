@@ -10,6 +10,7 @@
 
 struct item {
     struct job *job;
+    const char *field; // of the request, which what is done now goes by; NULL: none alone
     struct answer_params p;
     struct sampler_settings sampler;
     struct message m;

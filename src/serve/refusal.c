@@ -29,13 +29,13 @@ bool refuse_value(struct refusal *r, const char *param, const json_t *found, con
     return false;
 }
 
-bool refuse_for(struct refusal *r, const struct error *why)
+bool refuse_for(struct refusal *r, const char *param, const struct error *why)
 {
     switch (why->code) {
     case ERR_CONTEXT:
-        return refuse(r, 400, NULL, "context_length_exceeded", "%s", why->text);
+        return refuse(r, 400, param, "context_length_exceeded", "%s", why->text);
     case ERR_USAGE:
-        return refuse(r, 400, NULL, NULL, "%s", why->text);
+        return refuse(r, 400, param, NULL, "%s", why->text);
     case ERR_MEMORY:
         return refuse(r, 503, NULL, "out_of_memory", "%s", why->text);
     case ERR_INTERRUPTED:

@@ -19,8 +19,9 @@ bool refuse(struct refusal *r, unsigned status, const char *param, const char *c
             const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 // The same, 400, of a value (NULL: there is none) where another was expected.
 bool refuse_value(struct refusal *r, const char *param, const json_t *found, const char *expected);
-// The same of what failed while the request was prepared or answered; false.
-bool refuse_for(struct refusal *r, const struct error *why);
+// The same of what failed while the request was prepared or answered; false. param: the field of
+// the request that was at work, which is told where the request is to blame; NULL: none was.
+bool refuse_for(struct refusal *r, const char *param, const struct error *why);
 // Appends {"error": {"message", "type", "param", "code"}}; event: as an event of a stream.
 bool refusal_json(const struct refusal *r, bool event, struct buf *out);
 

@@ -66,7 +66,7 @@ static void finish(struct worker *w, struct item *it)
     if (ok) {
         item_answered(it);
     } else if (!it->lost) {
-        refuse_for(&r, &why);
+        refuse_for(&r, it->field, &why);
         item_refused(it, &r);
     }
     item_end(w, it);
@@ -109,16 +109,19 @@ static bool add_messages(struct worker *w, const struct ask *a, struct error *er
 }
 
 // The conversation that the request is about, with its messages.
-static struct conversation *converse(struct worker *w, const struct ask *a, struct error *err)
+static struct conversation *converse(struct worker *w, struct item *it, struct error *err)
 {
+    const struct ask *a = &it->job->ask;
     struct conversation *c = a->kind == ASK_COMPLETION ? &w->plain : &w->chat;
     if (a->kind != ASK_COMPLETION && !w->has_chat) {
+        it->field = NULL;
         error_set(err, ERR_USAGE,
                   "the model has no chat template: ask /v1/completions, or start the server with "
                   "--chat-template");
         return NULL;
     }
     if (a->tools && !a->no_calls && !w->form) {
+        it->field = "tools";
         error_set(err, ERR_USAGE,
                   "tools are not supported with this model: its template teaches no form of calls "
                   "that is read here");
@@ -174,8 +177,10 @@ static bool set(struct worker *w, struct item *it, const struct ask *a, struct e
     if (a->tools && !a->no_calls)
         calls_init(&it->calls, w->form);
     if (a->schema &&
-        !(it->p.constraint = shapes_take(w->shapes, a->schema, &w->watch.unwanted, err)))
-        return error_prefix(err, "\"response_format\"");
+        !(it->p.constraint = shapes_take(w->shapes, a->schema, &w->watch.unwanted, err))) {
+        it->field = "response_format";
+        return error_prefix(err, "\"%s\"", it->field);
+    }
     if (!a->has_seed && !sampler_random_seed(&it->sampler.seed, err))
         return false;
     return reply_init(&it->reply, w->defaults->model, w->engine->model->tokenizer,
@@ -188,7 +193,7 @@ static bool prepare(struct worker *w, struct item *it, struct error *err)
     const struct ask *a = &it->job->ask;
     if (!set(w, it, a, err))
         return false;
-    struct conversation *c = converse(w, a, err);
+    struct conversation *c = converse(w, it, err);
     const bool ok = c && answering_prepare(&it->a, c, c->n_messages, &it->p, &it->m, err) &&
                     answering_begin(&it->a, &it->m, err);
     forget_messages(w);
@@ -204,11 +209,11 @@ static bool prepare(struct worker *w, struct item *it, struct error *err)
 }
 
 // /apply-template: what the messages become.
-static bool render(struct worker *w, const struct ask *a, struct buf *out, struct error *err)
+static bool render(struct worker *w, struct item *it, struct buf *out, struct error *err)
 {
     struct ids ids = {0};
     struct buf text = {0};
-    struct conversation *c = converse(w, a, err);
+    struct conversation *c = converse(w, it, err);
     bool ok = c && conversation_prefix(c, c->n_messages, w->think, &ids, NULL, err);
     for (size_t i = 0; ok && i < ids.len; i++)
         ok = tokenizer_decode_one(c->model->tokenizer, ids.data[i], true, &text) ||
@@ -246,7 +251,7 @@ static bool split(const struct worker *w, const struct ask *a, struct buf *out, 
 static void not_begun(struct worker *w, struct item *it, const struct error *why)
 {
     struct refusal r;
-    refuse_for(&r, why);
+    refuse_for(&r, it->field, why);
     if (why->code == ERR_INTERRUPTED && !job_has_client(it->job))
         count(w, &(struct session_stats){0}, false, true);
     item_refused(it, &r);
@@ -270,10 +275,11 @@ static void begin(struct worker *w, struct job *j)
     w->n_items++;
     watch_job(&w->watch, j);
     const enum ask_kind kind = j->ask.kind;
+    it->field = ask_subject(kind);
     const bool is_text = kind == ASK_TEMPLATE || kind == ASK_TOKENIZE;
     const bool ok = !job_has_client(j)     ? error_set(&why, ERR_INTERRUPTED, "its client has gone")
                     : kind == ASK_TOKENIZE ? split(w, &j->ask, &body, &why)
-                    : kind == ASK_TEMPLATE ? render(w, &j->ask, &body, &why)
+                    : kind == ASK_TEMPLATE ? render(w, it, &body, &why)
                                            : prepare(w, it, &why);
     watch_job(&w->watch, NULL);
     if (!ok) {
@@ -330,7 +336,7 @@ void worker_release(struct worker *w)
 {
     struct refusal r;
     struct buf body = {0};
-    refuse_for(&r, &(struct error){.code = ERR_INTERRUPTED});
+    refuse_for(&r, NULL, &(struct error){.code = ERR_INTERRUPTED});
     while (w->items) {
         item_refused(w->items, &r);
         item_end(w, w->items);

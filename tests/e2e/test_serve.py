@@ -177,7 +177,8 @@ WRONG = [
     (400, "presence_penalty", {"messages": USER, "presence_penalty": 0.5}), (400, "frequency_penalty", {"messages": USER, "frequency_penalty": 0.5}),
     (400, "stream_options", {"messages": USER, "stream_options": {"include_usage": True}}), (400, "top_logprobs", {"messages": USER, "top_logprobs": 2}),
     (400, "top_logprobs", {"messages": USER, "logprobs": True, "top_logprobs": 65}), (400, "stream", {"messages": USER, "stream": 1}),
-    (400, None, {"messages": [{"role": "user", "content": "word " * 1200}]}), (400, None, b'{"messages": '), (400, None, b"[1]"), (400, None, b"[" * 5000),
+    (400, None, b'{"messages": '), (400, None, b"[1]"), (400, None, b"[" * 5000),
+    (400, "response_format", {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"bogus": 1}}}}),
     (400, None, b'{"a": 1, "a": 2}'), (400, None, b'{"a": [' + b"1," * 200001 + b"1]}"), (400, None, b"\xff"), (400, None, b""),
 ]
 
@@ -189,6 +190,15 @@ def test_what_is_wrong_is_refused_by_name_with_what_was_expected(any_served, sta
     error = answer["error"]
     assert set(error) == {"message", "type", "param", "code"} and error["param"] == param, error
     assert len(error["message"]) > 20 and (param is None or "expected" in error["message"]), error
+
+
+@pytest.mark.parametrize("path, param, body", [
+    ("/v1/chat/completions", "messages", {"messages": [{"role": "user", "content": "word " * 1200}]}), ("/v1/chat/completions", "messages", {"messages": [{"role": "user", "content": "word " * 9000}], "stream": True}),
+    ("/v1/completions", "prompt", {"prompt": "word " * 1200}), ("/apply-template", "messages", {"messages": [{"role": "user", "content": "word " * 9000}]}),
+    ("/v1/chat/completions", "tools", {"messages": USER, "tools": [{"type": "function", "function": {"name": "f"}}]})])
+def test_what_only_the_engines_thread_finds_wrong_names_its_field_too(any_served, path, param, body):
+    status, _, answer = any_served.ask(path, body)
+    assert status == 400 and answer["error"]["param"] == param, answer
 
 
 def test_the_manual_says_which_fields_a_request_may_have(any_served):
@@ -226,6 +236,8 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_lengths_and_a_context_b
     with serving(home, "-c", 300) as s:
         status, _, answer = s.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 400}], "stream": True})
         assert status == 400 and answer["error"]["code"] == "context_length_exceeded" and "300" in answer["error"]["message"]
+        status, _, answer = s.ask("/v1/completions", {"prompt": "word " * 400})
+        assert status == 400 and answer["error"]["param"] == "prompt"
         choice = s.chat("Write a haiku", seed=1, temperature=2)["choices"][0]
         assert choice["finish_reason"] in ("stop", "length")
         assert s.end()[1] == ""
@@ -240,6 +252,8 @@ def test_wrong_paths_and_methods_are_told(served):
         assert code == status and answer["error"]["message"], (method, path)
         assert status != 405 or headers["Allow"]
     assert served.ask("/health", method="HEAD")[0] == 200
+    code, _, answer = served.ask("/v1/models/bogus")
+    assert (code, answer["error"]["param"], answer["error"]["code"]) == (404, "model", "model_not_found")
     code, _, answer = served.ask("/v1/completions", {"prompt": ["a", "b"]})
     assert code == 400 and answer["error"]["param"] == "prompt"
 
