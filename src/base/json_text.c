@@ -23,6 +23,22 @@ bool json_text_is(const json_t *v, const char *text)
            memcmp(json_string_value(v), text, n) == 0;
 }
 
+void json_drop_nulls(json_t *v)
+{
+    const char *key;
+    json_t *field;
+    void *next;
+    json_object_foreach_safe(v, next, key, field)
+    {
+        if (json_is_null(field))
+            json_object_del(v, key);
+        else if (strcmp(key, "schema") != 0 && strcmp(key, "parameters") != 0)
+            json_drop_nulls(field);
+    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        json_drop_nulls(json_array_get(v, i));
+}
+
 static bool put_leaf(struct buf *out, const json_t *v, size_t flags)
 {
     char *text = json_dumps(v, flags | JSON_COMPACT | JSON_ENCODE_ANY);

@@ -1,4 +1,5 @@
-// Bytes that a model or a user wrote, and numbers of 64 bits, as JSON.
+// JSON as models and users write it: bytes that may be no text, numbers of 64 bits, fields that are
+// null.
 #ifndef HOKKU_BASE_JSON_TEXT_H
 #define HOKKU_BASE_JSON_TEXT_H
 
@@ -13,6 +14,11 @@ json_t *json_text(const char *s, size_t n);
 
 // Whether v, which may be NULL, is that text, whole: JSON's may have a NUL inside.
 bool json_text_is(const json_t *v, const char *text);
+
+// As clients say that they say nothing: a field that is null is one that is not there, also where
+// it is none that is known, and within its values. Schemas ("schema", "parameters") are left as
+// they are: in them null is a value.
+void json_drop_nulls(json_t *v);
 
 // v in one line, as the text of a message quotes it and as a report has it: its numbers with the
 // fewest digits that read back the same. flags: JSON_ENSURE_ASCII or 0. NULL: no memory. The caller

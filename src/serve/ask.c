@@ -40,24 +40,6 @@ bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
 
 // ---- fields
 
-// As clients say that they say nothing: a field that is null is one that is not there, also where
-// it is none that is known. Schemas are left as they are: in them null is a value.
-static void drop_nulls(json_t *v)
-{
-    const char *key;
-    json_t *field;
-    void *next;
-    json_object_foreach_safe(v, next, key, field)
-    {
-        if (json_is_null(field))
-            json_object_del(v, key);
-        else if (strcmp(key, "schema") != 0 && strcmp(key, "parameters") != 0)
-            drop_nulls(field);
-    }
-    for (size_t i = 0; i < json_array_size(v); i++)
-        drop_nulls(json_array_get(v, i));
-}
-
 static bool has_nul(const json_t *v)
 {
     return strlen(json_string_value(v)) != json_string_length(v);
@@ -422,7 +404,7 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
                       why.line, why.column, why.text);
     if (!json_is_object(a->object))
         return refuse(r, 400, NULL, NULL, "the body is JSON, but no object: expected {...}");
-    drop_nulls(a->object);
+    json_drop_nulls(a->object);
     json_object_foreach(a->object, key, v)
     {
         if (!read_field(a, key, v, r))

@@ -8,7 +8,8 @@
 #include "base/error.h"
 
 // {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]}, and what is said of this
-// answer alone: "seed", "max_tokens" (or "n_predict"), "temperature".
+// answer alone: "seed", "max_tokens" (or "n_predict"), "temperature". A field that is null is left
+// out, as `hokku serve` takes it.
 struct request {
     json_t *object;         // owned; NULL: the line is the prompt itself
     const char *prompt;     // borrowed from object; NULL: messages

@@ -336,7 +336,7 @@ def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
     assert again["seed"] == first["seed"] and again["tokens"] == first["tokens"]
 
 
-@pytest.mark.parametrize("seed", ['"18446744073709551616"', '"-1"', '" 1"', '""', '"1\\u0000"', "1.0", "null", "-1"])
+@pytest.mark.parametrize("seed", ['"18446744073709551616"', '"-1"', '" 1"', '""', '"1\\u0000"', "1.0", "-1"])
 def test_what_is_no_seed_is_said(hokku, seed):
     r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "seed": %s}' % seed)
     assert r.returncode == 1 and b'"seed": found ' in r.stderr and b"expected a whole number, 0 or more (from 2^63 on in quotes)" in r.stderr, r
@@ -347,6 +347,16 @@ def test_what_is_no_seed_is_said(hokku, seed):
 def test_a_temperature_that_no_option_takes_no_line_takes(hokku, temp, expected):
     r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "temperature": %s}' % temp)
     assert r.returncode == 1 and f'"temperature": found {"1e+300" if temp == "1e300" else temp}, expected {expected}\n'.encode() in r.stderr, r
+
+
+def test_null_is_no_value_in_a_line_either(hokku):
+    message = {"role": "user", "content": "hi"}
+    lines = [request("hi"), request("hi", messages=None, seed=None, temperature=None, max_tokens=None, n_predict=None, bogus=None), request("hi", max_tokens=3, n_predict=None),
+             json.dumps({"prompt": None, "messages": [{**message, "name": None}]}), json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "x": None}]}]})]
+    got = objects(hokku(*SAMPLED, "--lines", "--json", input="\n".join(lines)))
+    assert len(got) == 5 and all(g["tokens"] == got[0]["tokens"] for g in (got[1], *got[3:])) and len(got[2]["tokens"]) <= 3, got
+    r = hokku(*SAMPLED, "--lines", input='{"prompt": null, "seed": 1}')
+    assert r.returncode == 1 and b'found neither "prompt" nor "messages"' in r.stderr, r
 
 
 def test_a_message_may_have_parts_whose_text_it_is(hokku):
