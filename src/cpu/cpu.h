@@ -217,8 +217,8 @@ bool cpu_profile_parts(struct engine *base, struct engine_part *parts, size_t n_
 bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
                     const struct cancel *cancel, struct error *err);
 
-// Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
-// SIZE_MAX when it overflows, or memory is out.
+// Sizes of everything in the scratch mapping, which is carved from base (zeroed) into e; base NULL:
+// they are only counted, and e has NULLs there. SIZE_MAX when it overflows.
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
                           struct cpu_engine *e, void *base);
 

@@ -367,8 +367,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
                                    enum cpu_isa isa, struct error *err)
 {
     struct engine_plan plan;
-    cpu_plan(m, p, cpu_available(p), &plan);
-    if (!engine_has_positions(m, plan.n_ctx, err))
+    if (!cpu_plan(m, p, cpu_available(p), &plan, err) || !engine_has_positions(m, plan.n_ctx, err))
         return NULL;
     if (!plan.fits) {
         cpu_plan_error(&plan, p, err);
@@ -410,7 +409,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         !init_states(&e->states, m, err))
         goto fail;
     states_may_take(&e->base, plan.host_states);
-    e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, NULL, NULL);
+    e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, e, NULL);
     e->scratch = memory_map(e->scratch_bytes);
     if (!e->scratch) {
         error_oom(err, "scratch memory", e->scratch_bytes);

@@ -174,15 +174,11 @@ size_t cpu_states_bytes(const struct model *m)
 }
 
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
-                          struct cpu_engine *e, void *base)
+                          struct cpu_engine *s, void *base)
 {
     const struct hparams *hp = &m->hp;
     const struct layer_sizes most = model_largest(m);
     struct carver c = {.base = base};
-    // An engine is more than a small stack holds.
-    struct cpu_engine *s = e ? e : calloc(1, sizeof *s);
-    if (!s)
-        return SIZE_MAX;
     s->head_dim_pad = ((size_t)most.head_dim + 15) / 16 * 16;
     const size_t n = n_batch, rows = n > most.n_expert_used ? n : most.n_expert_used;
     const size_t n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
@@ -224,10 +220,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
                           s->head_dim_pad * sizeof *s->attn_parts);
     s->split_parts = carve(&c, per_split, sizeof *s->split_parts);
     s->logits = carve(&c, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof *s->logits);
-    const size_t used = c.overflow ? SIZE_MAX : c.used;
-    if (!e)
-        free(s);
-    return used;
+    return c.overflow ? SIZE_MAX : c.used;
 }
 
 struct request {
@@ -236,6 +229,7 @@ struct request {
     uint32_t n_batch;
     int n_threads;
     uint64_t available;
+    struct cpu_engine *counts; // for cpu_scratch_layout: more than a small stack holds
 };
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -263,11 +257,16 @@ static uint64_t weight_bytes(const struct model *m)
     return m->weight_bytes - m->shared_bytes + m->grown_bytes;
 }
 
+static uint64_t scratch_bytes(const struct request *r, uint32_t n_ctx)
+{
+    return cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, r->counts, NULL);
+}
+
 static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
 {
     uint64_t n = add(weight_bytes(r->m), kv_bytes(r, n_ctx, k, v));
     n = add(n, cpu_states_bytes(r->m));
-    n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
+    n = add(n, scratch_bytes(r, n_ctx));
     return add(n, other_bytes(r->m, r->p->n_seqs, n_ctx));
 }
 
@@ -323,11 +322,14 @@ uint64_t cpu_available(const struct engine_params *p)
     return memory_available((cpu_n_threads(p) - 1) * (1 + (int)p->n_aside));
 }
 
-void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
-              struct engine_plan *plan)
+bool cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
+              struct engine_plan *plan, struct error *err)
 {
     available = available > p->set_aside ? available - p->set_aside : 0;
-    const struct request r = {m, p, cpu_n_batch(p), cpu_n_threads(p), available};
+    const struct request r = {
+        m, p, cpu_n_batch(p), cpu_n_threads(p), available, calloc(1, sizeof(struct cpu_engine))};
+    if (!r.counts)
+        return error_oom(err, "the engine", sizeof *r.counts);
     const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
     *plan = (struct engine_plan){.weights = weight_bytes(m), .available = available};
     plan->n_ctx_max = largest_context(&r, trained, p->type_k, p->type_v);
@@ -336,11 +338,13 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
                   : plan->n_ctx_max > 0 ? plan->n_ctx_max
                                         : (trained < 512 ? trained : 512); // does not fit
     plan->kv = add(kv_bytes(&r, plan->n_ctx, p->type_k, p->type_v), cpu_states_bytes(m));
-    plan->scratch = cpu_scratch_layout(m, plan->n_ctx, r.n_batch, r.n_threads, NULL, NULL);
+    plan->scratch = scratch_bytes(&r, plan->n_ctx);
     plan->other = other_bytes(m, p->n_seqs, plan->n_ctx);
     windows_plan(m, r.n_batch, p->n_seqs, CPU_ATTN_SPLIT, plan);
     plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;
     plan->host_states = host_states(&r, plan);
+    free(r.counts);
+    return true;
 }
 
 bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,
@@ -372,6 +376,5 @@ bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *
 bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
                      struct error *err)
 {
-    cpu_plan(m, p, cpu_available(p), plan);
-    return engine_has_positions(m, plan->n_ctx, err);
+    return cpu_plan(m, p, cpu_available(p), plan, err) && engine_has_positions(m, plan->n_ctx, err);
 }

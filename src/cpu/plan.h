@@ -4,8 +4,9 @@
 
 #include "engine/engine.h"
 
-void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
-              struct engine_plan *plan);
+// Errors: ERR_MEMORY: none to count in.
+bool cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
+              struct engine_plan *plan, struct error *err);
 // ERR_MEMORY: bytes needed and available, and the options that would fit.
 bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,
                     struct error *err);

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 
@@ -580,6 +581,21 @@ def test_a_file_that_cannot_be_opened_is_named(hokku, stories, code, args):
     tool = [args[0]] if args[0].isalpha() else []
     r = hokku(*tool, *([] if tool == ["render"] else ["-m", stories]), *args[len(tool):], *([] if tool else ["hi"]))
     assert r.returncode == code and args[-1].lstrip("@").encode() in r.stderr and r.stdout == b"", r
+
+
+@pytest.mark.parametrize("limit, kilobytes", [(resource.RLIMIT_DATA, (1000, 1500, 2000, 3000, 5000, 8000, 15000, 30000, 34000, 38000, 46000)),
+                                              (resource.RLIMIT_AS, (3000, 4000, 6000, 8000, 10000, 14000, 24000, 34000, 38000, 44000))])
+@pytest.mark.parametrize("args", [["-t", 1, "-n", 2, "Hi"], ["-t", 3, "--lines", "-n", 2], ["-t", 2, "--dry-run"], ["bench", "-p", 8, "-n", 2]])
+def test_too_little_memory_is_said_whatever_fails_first(hokku, limit, kilobytes, args):
+    program = os.path.getsize(HOKKU) >> 10 if limit == resource.RLIMIT_AS else 0  # with less the system ends it
+    for kb in [program + n for n in kilobytes]:
+        def run(*args):
+            return hokku(*args, input="Hi\n", env=BY_ITSELF, preexec_fn=lambda: resource.setrlimit(limit, (kb << 10, kb << 10)))  # noqa: B023
+        r = run(*args)
+        if run("--version").returncode in (127, -signal.SIGSEGV):  # no room for the libraries, or for what they do before main
+            continue
+        assert r.returncode in (0, 4), (kb, r)
+        assert r.returncode == 0 or re.fullmatch(rb"hokku: [^\n]{20,}\n", r.stderr) and b"18,446" not in r.stderr and b"18446" not in r.stderr, (kb, r)
 
 
 @pytest.mark.parametrize("kilobytes", [1024, 512])

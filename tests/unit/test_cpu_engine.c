@@ -440,7 +440,7 @@ static void the_plan_says_what_fits(void **state)
     struct engine_params p = {.n_ctx = 1 << 20, .n_batch = 64, .n_threads = 2};
     struct engine_plan plan;
     struct error err = {0};
-    cpu_plan(f.m, &p, 50u << 20, &plan);
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &plan, &err));
     assert_false(plan.fits);
     assert_true(plan.n_ctx_max > 0 && plan.n_ctx_max < plan.n_ctx_max_q8);
     assert_false(cpu_plan_error(&plan, &p, &err));
@@ -455,7 +455,7 @@ static void the_plan_says_what_fits(void **state)
 
     p.n_ctx = plan.n_ctx_max; // the advice is true
     struct engine_plan again;
-    cpu_plan(f.m, &p, 50u << 20, &again);
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
     assert_true(again.fits);
     assert_true(again.weights + again.kv + again.scratch + again.other <= again.available);
     p = (struct engine_params){.n_ctx = plan.n_ctx_max_q8,
@@ -463,16 +463,16 @@ static void the_plan_says_what_fits(void **state)
                                .n_threads = 2,
                                .type_k = KV_Q8_0,
                                .type_v = KV_Q8_0};
-    cpu_plan(f.m, &p, 50u << 20, &again);
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
     assert_true(again.fits);
     p.n_ctx = plan.n_ctx_max_q8 + 512;
-    cpu_plan(f.m, &p, 50u << 20, &again);
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
     assert_false(again.fits);
     p = (struct engine_params){.n_batch = 64, .n_threads = 2}; // 0: reduced to what fits
-    cpu_plan(f.m, &p, 50u << 20, &again);
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
     assert_true(again.fits);
     assert_int_equal(again.n_ctx, plan.n_ctx_max);
-    cpu_plan(f.m, &p, 1000, &again); // nothing fits
+    assert_true(cpu_plan(f.m, &p, 1000, &again, &err)); // nothing fits
     assert_false(again.fits);
     assert_false(cpu_plan_error(&again, &p, &err));
     assert_non_null(strstr(err.text, "no context fits"));
