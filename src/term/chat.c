@@ -188,10 +188,12 @@ static bool resume(struct chat *c, bool chat, struct error *err)
     struct buf note = {0}, warning = {0};
     bool ok = true;
     if (o->base)
-        ok = session_open_base(o->base, &c->conv, o, &note, &warning, err);
+        ok = session_open_base(o->base, &c->conv, o, &note, &warning, err) ||
+             error_prefix(err, "--base");
     if (ok && c->session_name)
         ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err) ||
-             (o->resume && error_prefix(err, "--continue: the last chat cannot be gone on with"));
+             error_prefix(err, o->resume ? "--continue: the last chat cannot be gone on with"
+                                         : "--session");
     else if (ok && chat)
         session_open_unnamed(&c->session, o, &warning);
     if (ok && note.len && c->p->stderr_tty && !o->quiet)

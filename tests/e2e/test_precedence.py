@@ -1,7 +1,10 @@
 """Of options that exclude each other the command line's counts, whatever the environment and the configuration file say."""
 import json
+import re
 
 import pytest
+
+from conftest import BY_ITSELF
 
 N = ["-n", "1"]
 
@@ -73,6 +76,29 @@ def test_an_error_about_a_value_from_elsewhere_says_from_where_also_where_it_is_
     assert hokku("hi").stderr.startswith(f"hokku: {config}:2: {says}".encode())
     r = hokku(f"--{name}", value, "hi", env={variable: value})  # who has just typed it knows
     assert r.returncode in (2, 3) and r.stderr.startswith(f"hokku: {says}".encode()), r
+
+
+# What each option with a value does not take, where "x" is one that it does or is found wrong only later.
+CANNOT_BE = {"model": "/nofile", "file": "/nofile", "system-prompt": "@nope", "system-prompt-file": "/nofile", "chat-template-file": "/nofile", "model-draft": "/nofile",
+             "json-schema": "{", "grammar-file": "/nofile", "session": "no/name", "base": "nope"}
+ANY_TEXT = {"prompt", "prefill", "reverse-prompt"}
+
+
+def test_an_error_about_any_setting_from_elsewhere_says_from_where(hokku, tmp_path):
+    config = tmp_path / "config/hokku/config"
+    config.parent.mkdir(parents=True)
+    names = [*re.findall(r"^ +(?:-\w+, )?--([\w-]+) [A-Za-z|]", hokku("--help").stdout.decode(), re.M), "continue"]
+    assert len(names) > 50 and ANY_TEXT | set(CANNOT_BE) < set(names)
+    for name in names:
+        if name in ANY_TEXT | {"print-completion"}:
+            continue
+        value, variable = CANNOT_BE.get(name, "1" if name == "continue" else "x"), "HOKKU_" + name.upper().replace("-", "_")
+        r = hokku("hi", env={**BY_ITSELF, variable: value})
+        assert r.returncode and r.stderr.startswith(f"hokku: environment variable {variable}: ".encode()), (name, r)
+        config.write_text(f"temp 0\n{name} {value}\n")
+        r = hokku("hi", env={} if name == "keep" else BY_ITSELF)
+        assert r.returncode and r.stderr.startswith(f"hokku: {config}:2: ".encode()), (name, r)
+        config.unlink()
 
 
 @pytest.mark.parametrize("args", [["sessions"], ["models"], ["tokenize", "text"], ["inspect"], ["render", "context.json"], ["score", "text"], ["replay", "other"], ["bench", "-p", "8", "-n", "2"],
