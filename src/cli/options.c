@@ -301,7 +301,8 @@ static bool read_config(struct options *o, struct error *err)
     bool found;
     if (o->config_file &&
         !place_read_linked(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
-        return error_set(err, ERR_USAGE, "%s", e.text);
+        return error_set(err, ERR_USAGE, "%s; each call reads it: mend it, or move it away",
+                         e.text);
     return o->config.len == 0 ||
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);
 }
@@ -586,6 +587,30 @@ static bool check_lines(const struct options *o, struct error *err)
     return true;
 }
 
+// What stands behind the tool's name. only_positional: of a --, behind which is no option.
+static bool read_arguments(struct options *o, int argc, char **argv, bool *only_positional,
+                           struct error *err)
+{
+    for (int at = o->tool ? 2 : 1; at < argc; at++) {
+        const char *arg = argv[at];
+        if (!*only_positional && strcmp(arg, "--") == 0) {
+            *only_positional = true;
+        } else if (!*only_positional && o->tool == TOOL_NONE && strcmp(arg, "-") == 0) {
+            o->file = o->file ? o->file : arg; // (a pipe is read beside a file anyway)
+        } else if (!*only_positional && arg[0] == '-' && arg[1] != '\0') {
+            if (!parse_argument(o, argc, argv, &at, err))
+                return false;
+        } else {
+            if (o->args.n == OPTIONS_MAX_LIST)
+                return error_set(err, ERR_USAGE, "more than %d arguments", OPTIONS_MAX_LIST);
+            o->args.items[o->args.n++] = arg;
+        }
+    }
+    if (o->help && o->tool == TOOL_NONE && o->args.n > 0)
+        o->tool = tool_named(o->args.items[0]);
+    return true;
+}
+
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
 {
     *o = (struct options){
@@ -622,31 +647,18 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         return true;
     }
     o->tool = argc > 1 ? tool_named(argv[1]) : TOOL_NONE;
-    int at = o->tool ? 2 : 1;
-    if (!read_config(o, err) || !read_environment(o, envp, err))
-        return false;
+    struct error mine = {0};
     bool only_positional = false;
-    for (; at < argc; at++) {
-        const char *arg = argv[at];
-        if (!only_positional && strcmp(arg, "--") == 0) {
-            only_positional = true;
-        } else if (!only_positional && o->tool == TOOL_NONE && strcmp(arg, "-") == 0) {
-            o->file = o->file ? o->file : arg; // (a pipe is read beside a file anyway)
-        } else if (!only_positional && arg[0] == '-' && arg[1] != '\0') {
-            if (!parse_argument(o, argc, argv, &at, err))
-                return false;
-        } else {
-            if (o->args.n == OPTIONS_MAX_LIST)
-                return error_set(err, ERR_USAGE, "more than %d arguments", OPTIONS_MAX_LIST);
-            o->args.items[o->args.n++] = arg;
-        }
-    }
-    const bool alone = o->tool == TOOL_NONE;
-    if (o->help && alone && o->args.n > 0)
-        o->tool = tool_named(o->args.items[0]);
-    // What is only printed depends on no configuration.
-    if (o->help || o->version || o->print_completion)
+    const bool settled = read_config(o, &mine) && read_environment(o, envp, &mine);
+    const bool read = read_arguments(o, argc, argv, &only_positional, settled ? err : NULL);
+    // What is only printed depends on no configuration, and helps to mend one.
+    if (read && (o->help || o->version || o->print_completion))
         return true;
+    if (!settled && err)
+        *err = mine;
+    if (!settled || !read)
+        return false;
+    const bool alone = o->tool == TOOL_NONE;
     const bool answers = option_find(o->tool, "--spec", strlen("--spec")) && !o->stop_keepers;
     return (!alone || take_prompt(o, only_positional, err)) && options_exclude(o, err) &&
            (!alone || check_lines(o, err)) && (!answers || options_check_draft(o, err));

@@ -121,8 +121,30 @@ def moved():
 @planted_linked
 def test_a_planted_configuration_is_refused_by_name(hokku, config, says):
     PLANTED_LINKED[says](config, b"n-predict 3\n")
-    for args in (["--version"], ["--dry-run"]):
+    for args in (["sessions"], ["--dry-run"]):
         said(hokku(*args, timeout=20), config, says, 2)
+
+
+def test_what_is_only_printed_needs_no_configuration_that_can_be_read(hokku, config):
+    def directory():
+        config.mkdir()
+    printed = [hokku(*args).stdout for args in PRINTED]
+    for make, says in ((directory, b"it is a directory, expected a regular file; each call reads it: mend it, or move it away\n"), (lambda: config.symlink_to("/nonexist"), b"a symbolic link to what cannot be opened"),
+                       (lambda: config.write_bytes(b"temp 1\0"), b"config:1: found a NUL byte"), (lambda: config.write_bytes(b"t\xffemp 1"), b"config:1: unknown setting"),
+                       (lambda: config.write_text("temp x"), b"config:1: --temp: found"), (lambda: os.mkfifo(config), b"it is a pipe, expected a regular file; each call reads it")):
+        make()
+        for args, text in zip(PRINTED, printed):
+            r = hokku(*args, timeout=20)
+            assert (r.returncode, r.stdout, r.stderr) == (0, text, b"") and text, r
+        for args in ["hi"], ["sessions"], ["--bogus"]:
+            r = hokku(*args, timeout=20)
+            assert r.returncode == 2 and r.stderr.startswith(f"hokku: {config}".encode()) and says in r.stderr, r
+        config.rmdir() if config.is_dir() else config.unlink()
+    r = hokku("--version", env={"HOKKU_TEMP": "x"})
+    assert r.returncode == 0 and r.stdout == printed[1], r
+
+
+PRINTED = [["--help"], ["--version"], ["sessions", "--help"], ["--print-completion", "bash"], ["--help", "serve"]]
 
 
 def test_a_configuration_may_be_a_link_of_ones_own(hokku, config, tmp_path):
@@ -137,9 +159,9 @@ def test_a_configuration_may_be_a_link_of_ones_own(hokku, config, tmp_path):
     r = hokku("--json", "-sys", "@mine", "hi")
     assert r.returncode == 0 and b'"finish_reason":"length"' in r.stdout, r
     (dotfiles / "config").chmod(0o666)
-    said(hokku("--version"), config, "lets everybody change it", 2)
+    said(hokku("sessions"), config, "lets everybody change it", 2)
     (dotfiles / "config").unlink()
-    r = hokku("--version")
+    r = hokku("sessions")
     assert r.returncode == 2 and b"symbolic link to what cannot be opened: No such file" in r.stderr, r
     config.unlink()
     (dotfiles / "prompts/mine.txt").unlink()
@@ -169,7 +191,7 @@ def test_a_configuration_of_roots_is_read_by_others(home, config, moved):
         if p.stat().st_mode & stat.S_ISVTX or p == pathlib.Path("/"):
             break
         p.chmod(p.stat().st_mode | 0o755)
-    r = run_as(STRANGER, moved, home, "--version")
+    r = run_as(STRANGER, moved, home, "sessions")
     assert r.returncode == 2 and b"nonsense" in r.stderr
 
 
@@ -273,7 +295,7 @@ def test_without_home_the_system_knows_it(hokku, home, tmp_path, shim, home_is):
         env["HOME"] = home_is
     (tmp_path / "pw/.config/hokku").mkdir(parents=True)
     (tmp_path / "pw/.config/hokku/config").write_text("nonsense 1\n")
-    r = subprocess.run([HOKKU, "--version"], env={**env, "LD_PRELOAD": shim, "TEST_PW_DIR": str(tmp_path / "pw")},
+    r = subprocess.run([HOKKU, "sessions"], env={**env, "LD_PRELOAD": shim, "TEST_PW_DIR": str(tmp_path / "pw")},
                        capture_output=True, timeout=20)
     assert r.returncode == 2 and str(tmp_path / "pw/.config/hokku/config") in r.stderr.decode()
 
