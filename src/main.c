@@ -8,6 +8,7 @@
 #include "base/mapped.h"
 #include "base/out.h"
 #include "base/signals.h"
+#include "base/stack.h"
 #include "cli/complete.h"
 #include "cli/manual.h"
 #include "cli/program.h"
@@ -191,7 +192,7 @@ static int handed_call(void *user, int argc, char **argv, char **envp, struct ke
 
 extern char **environ;
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
     struct options opt;
     const double began = clock_now();
@@ -219,4 +220,14 @@ int main(int argc, char **argv)
     if (r.death)
         signals_die(r.death);
     return r.code;
+}
+
+int main(int argc, char **argv)
+{
+    struct error err = {0};
+    int code;
+    if (stack_run(run_program, argc, argv, &code, &err))
+        return code;
+    out_say("hokku: %s", err.text);
+    return (int)err.code;
 }

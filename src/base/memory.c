@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/thread.h"
+
 void *memory_map(size_t n_bytes)
 {
     n_bytes += n_bytes == 0; // so that there is something to unmap
@@ -93,18 +95,16 @@ static uint64_t data_bytes(void)
 // What the process's own limits leave.
 static void limit_by_process(int n_threads, uint64_t *available)
 {
-    enum { OTHER = 16 << 20, STACK = 8 << 20 }; // OTHER: what a conversation takes beside an engine
+    enum { OTHER = 16 << 20 }; // what a conversation takes beside an engine
     const struct {
         __rlimit_resource_t what;
         uint64_t (*used)(void);
     } limits[] = {{RLIMIT_AS, address_space}, {RLIMIT_DATA, data_bytes}};
-    struct rlimit stack, l;
-    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY)
-        stack.rlim_cur = STACK; // as glibc has it, nearly
+    struct rlimit l;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (getrlimit(limits[i].what, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
             continue;
-        const uint64_t used = limits[i].used() + OTHER + (uint64_t)n_threads * stack.rlim_cur;
+        const uint64_t used = limits[i].used() + OTHER + (uint64_t)n_threads * THREAD_STACK_BYTES;
         const uint64_t left = l.rlim_cur > used ? l.rlim_cur - used : 0;
         if (left < *available)
             *available = left;

@@ -15,8 +15,7 @@ int thread_start(pthread_t *t, size_t stack_bytes, void *(*run)(void *), void *a
     sigset_t before;
     pthread_attr_t attr;
     pthread_attr_init(&attr);
-    if (stack_bytes > 0)
-        pthread_attr_setstacksize(&attr, stack_bytes);
+    pthread_attr_setstacksize(&attr, stack_bytes > 0 ? stack_bytes : THREAD_STACK_BYTES);
     thread_block_signals(&before);
     const int failed = pthread_create(t, &attr, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -125,15 +125,24 @@ static void add_group_limits(struct buf *b)
         fclose(f);
 }
 
+// (As many as there may be are more than a small stack holds.)
+static void add_groups(struct buf *b)
+{
+    const int most = getgroups(0, NULL);
+    gid_t *groups = most > 0 ? malloc((size_t)most * sizeof *groups) : NULL;
+    const int n = groups ? getgroups(most, groups) : 0;
+    b->failed |= most > 0 && !groups;
+    buf_append(b, groups, n > 0 ? (size_t)n * sizeof *groups : 0);
+    free(groups);
+}
+
 // What a process has of its parents, and what a call could be told from another one by.
 static void add_surroundings(struct buf *b)
 {
-    gid_t groups[NGROUPS_MAX];
     cpu_set_t cpus;
-    const int n = getgroups(NGROUPS_MAX, groups);
     CPU_ZERO(&cpus);
     buf_printf(b, "%u %u %u %d\n", geteuid(), getegid(), getuid(), getpriority(PRIO_PROCESS, 0));
-    buf_append(b, groups, n > 0 ? (size_t)n * sizeof *groups : 0);
+    add_groups(b);
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
         buf_append(b, &cpus, sizeof cpus);
     for (int i = 0; i < (int)RLIM_NLIMITS; i++) {

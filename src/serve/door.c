@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 enum { LATER_MS = 20 }; // until the next look, where nobody can enter now
 
 struct door {
@@ -62,7 +64,7 @@ struct door *door_open(int fd, const struct door_params *p, struct error *err)
         free(d);
         return NULL;
     }
-    const int failed = pthread_create(&d->thread, NULL, stand, d);
+    const int failed = thread_start(&d->thread, 0, stand, d);
     if (failed == 0)
         return d;
     error_set(err, ERR_FAIL, "a thread that accepts connections cannot be started: %s",

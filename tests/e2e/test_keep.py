@@ -586,6 +586,12 @@ def test_other_surroundings_have_a_keeper_of_their_own(keep):
     assert len(keep.sockets()) == 3 and keep.kept(*SAMPLED, "hi")[1] == pid
 
 
+def test_a_small_stack_is_enough_for_a_keeper_too(keep):
+    want = keep.run(*SAMPLED, "-n", 4, "hi").stdout
+    for _ in range(2):  # the call that begins it, and one that finds it
+        assert keep.kept(*SAMPLED, "-n", 4, "hi", command=["bash", "-c", 'ulimit -s 64; exec "$@"', "-", HOKKU])[0].stdout == want
+
+
 def test_another_control_group_has_a_keeper_of_its_own(keep):
     """What it may take of memory is for all in it together."""
     first = keep.kept(*SAMPLED, "hi")[1]

@@ -598,8 +598,11 @@ def test_too_little_memory_is_said_whatever_fails_first(hokku, limit, kilobytes,
         assert r.returncode == 0 or re.fullmatch(rb"hokku: [^\n]{20,}\n", r.stderr) and b"18,446" not in r.stderr and b"18446" not in r.stderr, (kb, r)
 
 
-@pytest.mark.parametrize("kilobytes", [1024, 512])
-@pytest.mark.parametrize("args", [["-n", 3, "Hi"], ["--lines", "-n", 3], ["-n", 3, "-j", '{"enum": [1, 2]}', "Hi"]])
+DEEP = json.dumps({"type": "string", "pattern": "^" + "(" * 60 + "a" + ")" * 60 + "$"})
+
+
+@pytest.mark.parametrize("kilobytes", [1024, 64, 32])
+@pytest.mark.parametrize("args", [["-n", 3, "Hi"], ["-t", 3, "-n", 3, "Hi"], ["--lines", "-n", 3], ["-n", 3, "-j", '{"enum": [1, 2]}', "Hi"], ["-n", 9, "-j", DEEP, "Hi"], ["--help"]])
 def test_a_small_stack_is_enough(hokku, home, kilobytes, args):
     want = hokku("-s", 1, *args, input="Hi\n").stdout
     r = subprocess.run(["sh", "-c", f'ulimit -s {kilobytes} && exec "$@"', "-", HOKKU, "-s", "1", *map(str, args)], env=home, input=b"Hi\n", capture_output=True)
