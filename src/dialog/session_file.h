@@ -78,10 +78,18 @@ bool session_file_text(const char *path, struct conversation *c, struct error *e
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
 void session_info_release(struct session_info *i); // zeroed is fine
 
-// The beginning of a line of a list: the name, and blanks up to the next column.
-bool session_name_column(const char *name, struct buf *out);
-// A line of a list: name, when, turns, tokens, size, model.
-bool session_info_line(const char *name, const struct session_info *i, struct buf *out);
+// A list of sessions in lines: the columns of their names, as many as the longest takes, and of a
+// whole line, where it is cut; 0: it is not.
+struct session_table {
+    size_t name, columns;
+};
+// columns: of the terminal, in which long names are shortened so that the rest has room; 0: none.
+struct session_table session_table_of(char *const *names, size_t n, size_t columns);
+// The beginning of a line: the name, and blanks up to the next column.
+bool session_name_column(const struct session_table *t, const char *name, struct buf *out);
+// A line: name, when, turns, tokens, size, model.
+bool session_info_line(const struct session_table *t, const char *name,
+                       const struct session_info *i, struct buf *out);
 // The conversation as Markdown: a heading for each message, its text as it is, thinking left out.
 bool session_markdown(const struct conversation *c, struct buf *out);
 

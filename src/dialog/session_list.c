@@ -1,27 +1,63 @@
 // Sessions as a person reads them.
+#include <string.h>
 #include <time.h>
 
 #include "base/format.h"
 #include "base/termsafe.h"
 #include "dialog/session_file.h"
 
-bool session_name_column(const char *name, struct buf *out)
+enum { LEAST_NAME = 20, REST = 56 }; // columns: of names, and of what stands behind them usually
+
+struct session_table session_table_of(char *const *names, size_t n, size_t columns)
 {
-    return termsafe_name_column(name, 20, out) && buf_putc(out, ' ');
+    struct session_table t = {LEAST_NAME, columns};
+    const size_t most = columns > LEAST_NAME + REST ? columns - REST : LEAST_NAME;
+    for (size_t i = 0; i < n; i++) {
+        const size_t width = termsafe_name_width(names[i]);
+        t.name = width > t.name ? width : t.name;
+    }
+    if (columns > 0 && t.name > most)
+        t.name = most;
+    return t;
 }
 
-bool session_info_line(const char *name, const struct session_info *i, struct buf *out)
+bool session_name_column(const struct session_table *t, const char *name, struct buf *out)
+{
+    struct buf shown = {0};
+    if (termsafe_name_width(name) > t->name)
+        termsafe_excerpt(name, strlen(name), t->name, &shown);
+    else
+        buf_puts(&shown, name);
+    const bool ok = !shown.failed && termsafe_name_column(buf_str(&shown), t->name, out);
+    buf_release(&shown);
+    return ok && buf_putc(out, ' ');
+}
+
+static bool put_line(const struct session_table *t, const char *name, const struct session_info *i,
+                     struct buf *out)
 {
     char when[32] = "?", tokens[FORMAT_NUMBER], bytes[FORMAT_NUMBER];
-    time_t t = (time_t)i->saved_at;
+    const time_t saved = (time_t)i->saved_at;
     struct tm tm;
-    if (localtime_r(&t, &tm))
+    if (localtime_r(&saved, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    session_name_column(name, out);
+    session_name_column(t, name, out);
     buf_printf(out, "%s · %zu turn%s, ", when, i->turns, i->turns == 1 ? "" : "s");
     if (i->tokens > 0) // none: they are counted again when it is resumed
         buf_printf(out, "%s tokens, ", format_number(tokens, i->tokens));
     return buf_printf(out, "%s · %s", format_bytes(bytes, i->bytes), i->model);
+}
+
+bool session_info_line(const struct session_table *t, const char *name,
+                       const struct session_info *i, struct buf *out)
+{
+    struct buf line = {0};
+    if (t->columns == 0)
+        return put_line(t, name, i, out);
+    const bool ok =
+        put_line(t, name, i, &line) && termsafe_excerpt(line.data, line.len, t->columns, out);
+    buf_release(&line);
+    return ok;
 }
 
 bool session_markdown(const struct conversation *c, struct buf *out)

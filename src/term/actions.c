@@ -719,6 +719,10 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
     size_t n;
     session_lock_wait(r->session);
     char **names = session_names(r->opt->state_dir, &n);
+    static const char here[] = " · here";
+    const size_t columns = out_columns(OUT_STDERR), n_here = termsafe_width(here, strlen(here));
+    const struct session_table table =
+        session_table_of(names, n, columns > n_here ? columns - n_here : columns);
     struct buf path = {0};
     for (size_t i = 0; i < n; i++) {
         struct session_info info;
@@ -726,11 +730,11 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
         struct buf line = {0};
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
-            session_name_column(names[i], &line);
+            session_name_column(&table, names[i], &line);
             view_say(&r->view, "%s%s\n", buf_str(&line), e.text);
         } else {
-            session_info_line(names[i], &info, &line);
-            view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? " · here" : "");
+            session_info_line(&table, names[i], &info, &line);
+            view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? here : "");
             session_info_release(&info);
         }
         buf_release(&line);

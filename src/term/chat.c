@@ -182,6 +182,12 @@ static bool open_its_model(struct chat *c, struct error *err)
     return true;
 }
 
+// Whoever has typed a name knows of which option it is; else that leads to where it is from.
+static bool session_error(const struct options *o, const char *option, struct error *err)
+{
+    return options_named(o, option) ? false : error_prefix(err, "%s", option);
+}
+
 static bool resume(struct chat *c, bool chat, struct error *err)
 {
     struct options *o = c->p->opt;
@@ -189,11 +195,11 @@ static bool resume(struct chat *c, bool chat, struct error *err)
     bool ok = true;
     if (o->base)
         ok = session_open_base(o->base, &c->conv, o, &note, &warning, err) ||
-             error_prefix(err, "--base");
+             session_error(o, "--base", err);
     if (ok && c->session_name)
         ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err) ||
-             error_prefix(err, o->resume ? "--continue: the last chat cannot be gone on with"
-                                         : "--session");
+             (o->resume ? error_prefix(err, "--continue: the last chat cannot be gone on with")
+                        : session_error(o, "--session", err));
     else if (ok && chat)
         session_open_unnamed(&c->session, o, &warning);
     if (ok && note.len && c->p->stderr_tty && !o->quiet)

@@ -40,13 +40,14 @@ static json_t *row_object(const struct row *r)
                      (json_int_t)i->bytes, "model", i->model, "device", i->device);
 }
 
-static bool put_row(const struct row *r, json_t *list, struct buf *out)
+static bool put_row(const struct session_table *t, const struct row *r, json_t *list,
+                    struct buf *out)
 {
     if (list)
         return json_array_append_new(list, row_object(r)) == 0;
     if (r->good)
-        return session_info_line(r->name, &r->info, out) && buf_putc(out, '\n');
-    return session_name_column(r->name, out) && buf_printf(out, "%s\n", r->err.text);
+        return session_info_line(t, r->name, &r->info, out) && buf_putc(out, '\n');
+    return session_name_column(t, r->name, out) && buf_printf(out, "%s\n", r->err.text);
 }
 
 static bool list(const struct options *o, struct buf *out, struct error *err)
@@ -55,6 +56,7 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
     char **names = session_names(o->state_dir, &n);
     struct row *rows = calloc(n + 1, sizeof *rows);
     json_t *array = o->json ? json_array() : NULL;
+    const struct session_table table = session_table_of(names, n, out_columns(OUT_STDOUT));
     struct buf path = {0};
     bool ok = rows || error_oom(err, "the list of sessions", n * sizeof *rows);
     for (size_t i = 0; ok && i < n; i++) {
@@ -65,7 +67,7 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
     if (ok)
         qsort(rows, n, sizeof *rows, newest_first);
     for (size_t i = 0; ok && i < n; i++) {
-        ok = put_row(&rows[i], array, out) || error_oom(err, "the list of sessions", n);
+        ok = put_row(&table, &rows[i], array, out) || error_oom(err, "the list of sessions", n);
         session_info_release(&rows[i].info);
     }
     if (o->json)

@@ -137,6 +137,33 @@ def test_a_list_has_its_columns_and_every_session_whatever_the_names(chat, hokku
     assert {s["name"] for s in json.loads(hokku("sessions", "--json").stdout)} == names
 
 
+def in_terminal(home, columns, *args):
+    child = pexpect.spawn(HOKKU, list(args), env=home, dimensions=(24, columns), encoding="utf-8")
+    text = child.read()
+    child.close()
+    assert child.exitstatus == 0, text
+    return text.replace("\r\n", "\n")
+
+
+def test_long_names_are_shortened_in_a_terminal_alone_and_columns_hold(chat, hokku, home, tiny, sessions):
+    ask(hokku, tiny, "plain", "one")
+    long = ["x" * 60, "日本" * 16, "y" * 40]
+    for name in long:
+        shutil.copy(sessions / "plain.session", sessions / f"{name}.session")
+    whole = hokku("sessions").stdout.decode()
+    rows = dict(re.findall(r"(?m)^(\S+)( +)20\d\d-", whole))
+    assert set(rows) == {"plain", *long} and {wcswidth(name + blanks) for name, blanks in rows.items()} == {65}, whole
+    for columns in (200, 100, 81, 60, 25):
+        shown = in_terminal(home, columns, "sessions")
+        lines = shown.splitlines()
+        assert len(lines) == 4 and max(map(wcswidth, lines)) <= columns, shown
+        begins = {wcswidth(re.match(r"\S+ +", line)[0]) for line in lines}
+        assert len(begins) == 1 and begins == {min(64, max(20, columns - 56)) + 1}, shown
+        assert (shown == whole) == (columns == 200) and ("…" in shown) == (columns < 200), shown
+        listed = chat("-m", tiny, cols=columns).say("/sessions") if columns in (200, 81) else shown
+        assert all(wcswidth(line) <= columns for line in listed.splitlines()) and len([line for line in listed.splitlines() if re.search(r" 20\d", line)]) == 4, listed
+
+
 def test_undo_is_saved_too(chat, hokku, tiny):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     one = c.answer("one")
