@@ -5,7 +5,7 @@
 set -euo pipefail
 
 build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libcurl4-openssl-dev libmicrohttpd-dev ca-certificates python3"
-tests="g++ libcmocka-dev python3-venv tmux git curl nginx-light openssl zsh man-db groff"
+tests="g++ libcmocka-dev python3-venv tmux git curl nginx-light openssl zsh fish man-db groff"
 more="clang libclang-rt-dev"
 
 case ${1:-build} in

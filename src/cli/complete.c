@@ -49,6 +49,9 @@ struct offers {
     struct buf *out;
     const char *word;
     size_t cut, n;
+    bool tells;         // what each is for
+    const char *before; // of each: the n_before bytes of --option= that the shell does not keep
+    size_t n_before;
 };
 
 static bool needs_no_quotes(const char *s, size_t n)
@@ -60,14 +63,23 @@ static bool needs_no_quotes(const char *s, size_t n)
     return n > 0 && termsafe_all_plain(s, n);
 }
 
-static void offer(struct offers *to, const char *name, size_t n)
+// what: it is for; NULL: nothing is known.
+static void offer_for(struct offers *to, const char *name, size_t n, const char *what)
 {
     size_t typed = strlen(to->word);
     if (!needs_no_quotes(name, n) || typed > n || memcmp(name, to->word, typed) != 0)
         return;
+    buf_append(to->out, to->before, to->n_before);
     buf_append(to->out, name + to->cut, n - to->cut);
+    if (to->tells && what)
+        buf_printf(to->out, "\t%s", what);
     buf_putc(to->out, '\0');
     to->n++;
+}
+
+static void offer(struct offers *to, const char *name, size_t n)
+{
+    offer_for(to, name, n, NULL);
 }
 
 static void offer_words(struct offers *to, const char *words, const char *separators)
@@ -190,8 +202,8 @@ static void offer_options(struct offers *to, enum tool t)
         if (!option_has_tool(&d[i], t) || !d[i].group)
             continue;
         if (d[i].short_name)
-            offer(to, d[i].short_name, strlen(d[i].short_name));
-        offer(to, d[i].long_name, strlen(d[i].long_name));
+            offer_for(to, d[i].short_name, strlen(d[i].short_name), d[i].help);
+        offer_for(to, d[i].long_name, strlen(d[i].long_name), d[i].help);
     }
 }
 
@@ -210,7 +222,8 @@ static bool offer_argument(struct offers *to, const struct before *b)
 {
     if (b->n_words == 1)
         for (int t = 1; t < N_TOOLS; t++)
-            offer(to, tool_name((enum tool)t), strlen(tool_name((enum tool)t)));
+            offer_for(to, tool_name((enum tool)t), strlen(tool_name((enum tool)t)),
+                      tool_what((enum tool)t));
     if (b->tool == TOOL_MODELS && b->n_positional == 0)
         offer(to, "rm", 2);
     if (b->tool == TOOL_PULL || b->rm)
@@ -234,10 +247,14 @@ static void complete_line(struct offers to, const char *replaced, const char *li
     if (eq && !d && !b.only_positional) { // --option=value: the value alone is completed
         d = option_find(b.tool, word.data, (size_t)(eq - word.data));
         to.word = eq + 1;
+        if (to.tells) {
+            to.before = word.data;
+            to.n_before = (size_t)(to.word - word.data);
+        }
     }
     // The shell keeps what stands before the word that it wants replaced.
     size_t typed = strlen(to.word), n = strlen(replaced);
-    if (n < typed && strcmp(to.word + typed - n, replaced) == 0)
+    if (!to.tells && n < typed && strcmp(to.word + typed - n, replaced) == 0)
         to.cut = typed - n;
     bool files;
     if (d || eq)
@@ -260,7 +277,8 @@ bool complete_print(const struct options *o, const struct complete_names *names,
     const char *what = o->n_complete > 0 ? o->complete[0] : "";
     struct offers to = {.o = o, .names = names, .out = out, .word = ""};
     bool known = false;
-    if (strcmp(what, "bash") == 0 && o->n_complete == 3) {
+    to.tells = strcmp(what, "fish") == 0;
+    if ((to.tells || strcmp(what, "bash") == 0) && o->n_complete == 3) {
         complete_line(to, o->complete[1], o->complete[2], out);
         known = true;
     }
@@ -272,7 +290,7 @@ bool complete_print(const struct options *o, const struct complete_names *names,
     if (!known)
         return error_set(err, ERR_USAGE,
                          "--complete: found \"%.40s\" and %zu more, expected a kind of names, or "
-                         "bash WORD LINE",
+                         "bash or fish WORD LINE",
                          what, o->n_complete > 0 ? o->n_complete - 1 : 0);
     return !out->failed || error_oom(err, "the candidates", out->len);
 }

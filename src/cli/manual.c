@@ -23,6 +23,29 @@ static const char bash[] =
     "complete -F _hokku hokku\n";
 
 // ----------------------------------------------------------------------------------------------
+// fish
+
+// The same; candidates come with what they are for, and fish quotes them itself.
+static const char fish[] =
+    "# fish completion for hokku: hokku --print-completion fish\n"
+    "function __hokku\n"
+    "    set -l word (commandline -ct)\n"
+    "    set -l line (commandline -cp)\n"
+    "    command hokku --complete fish \"$word\" \"$line\" 2>/dev/null | string split0\n"
+    "end\n"
+    "function __hokku_words\n"
+    "    set -l found (__hokku)\n"
+    "    set -e found[1]\n"
+    "    string join \\n -- $found\n"
+    "end\n"
+    "function __hokku_wants_files\n"
+    "    set -l found (__hokku)\n"
+    "    test \"$found[1]\" = files\n"
+    "end\n"
+    "complete -c hokku -f -a '(__hokku_words)'\n"
+    "complete -c hokku -n __hokku_wants_files -F\n";
+
+// ----------------------------------------------------------------------------------------------
 // zsh
 
 // Inside '...[help]:...': quotes, brackets and colons must be kept from zsh.
@@ -278,12 +301,15 @@ bool manual_print(const char *kind, const char *version, const struct manual_com
 {
     if (strcmp(kind, "bash") == 0)
         buf_puts(out, bash);
+    else if (strcmp(kind, "fish") == 0)
+        buf_puts(out, fish);
     else if (strcmp(kind, "zsh") == 0)
         print_zsh(out);
     else if (strcmp(kind, "man") == 0)
         print_man(version, commands, n_commands, out);
     else
         return error_set(err, ERR_USAGE,
-                         "--print-completion: found \"%.40s\", expected bash, zsh or man", kind);
+                         "--print-completion: found \"%.40s\", expected bash, zsh, fish or man",
+                         kind);
     return !out->failed || error_oom(err, "the text", out->len);
 }

@@ -11,7 +11,7 @@ struct manual_command {
     const char *name, *alias, *args, *help;
 };
 
-// kind: "bash", "zsh" or "man". Errors: ERR_USAGE for another one.
+// kind: "bash", "zsh", "fish" or "man". Errors: ERR_USAGE for another one.
 bool manual_print(const char *kind, const char *version, const struct manual_command *commands,
                   size_t n_commands, struct buf *out, struct error *err);
 

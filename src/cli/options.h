@@ -55,7 +55,7 @@ struct hub_environment {
 struct options {
     enum tool tool;
     bool help, version;
-    const char *print_completion; // "bash", "zsh", "man"
+    const char *print_completion; // "bash", "zsh", "fish", "man"
     char **complete;              // the words after --complete (complete.h); NULL: not given
     size_t n_complete;
 

@@ -235,8 +235,8 @@ static const struct option_def table[] = {
     {~0u, "help", "-h", "--help", NULL, OPT_FLAG, AT(help), NULL, NULL, false, "this text"},
     {MAIN, "help", NULL, "--version", NULL, OPT_FLAG, AT(version), NULL, NULL, false,
      "version and build"},
-    {MAIN, NULL, NULL, "--print-completion", "KIND", OPT_STR, AT(print_completion), "bash|zsh|man",
-     NULL, false, "shell completion (bash, zsh) or the man page (man)"},
+    {MAIN, NULL, NULL, "--print-completion", "KIND", OPT_STR, AT(print_completion),
+     "bash|zsh|fish|man", NULL, false, "shell completion (bash, zsh, fish) or the man page (man)"},
 };
 
 _Static_assert(sizeof table / sizeof *table <= OPTIONS_MAX_ROWS, "options.given is too short");

@@ -1,4 +1,4 @@
-"""Tab in bash and zsh: everything completes, and no name is ever expanded, split or run. Both shells are the real ones."""
+"""Tab in bash, zsh and fish: everything completes, and no name is ever expanded, split or run. The shells are the real ones."""
 import json
 import os
 import pathlib
@@ -46,6 +46,16 @@ def test_options_values_tools_and_files_complete(offered):
         assert offered(line) == ("words", [])
     # a value is a value, whatever it looks like
     assert offered("hokku -p --te") == ("words", []) and offered("hokku -p -m --te")[1] == offered("hokku --te")[1]
+
+
+def test_fish_gets_whole_words_and_what_they_are_for(hokku):
+    def get(line):
+        return hokku("--complete", "fish", line.split(" ")[-1], line).stdout.decode().split("\0")[:-1]
+    help_text = hokku("--help").stdout.decode()
+    words = [word.split("\t") for word in get("hokku --")[1:]]
+    assert len(words) > 60 and all(len(w) == 2 and " ".join(w[1].split()) in " ".join(help_text.split()) for w in words)
+    assert get("hokku --overflow=d") == ["words", "--overflow=drop"] and get("hokku --overflow d") == ["words", "drop"]
+    assert get("hokku -m x") == ["files"] and get("hokku sess") == ["words", "sessions\tlist, remove, rename, export or search saved conversations"]
 
 
 def test_system_prompts_complete_after_an_at_sign(offered):
@@ -135,12 +145,17 @@ class Shell:
         if not (bin_dir / "hokku").exists():
             (bin_dir / "hokku").symlink_to(HOKKU)
         env = {**env, "PATH": f"{bin_dir}:{os.environ['PATH']}", "PS1": MARK, "PROMPT": MARK, "ARGS": str(self.args), "HISTFILE": "", "TERM": "dumb"}
-        script = pathlib.Path(env["HOME"]) / ("hokku.bash" if kind == "bash" else "_hokku")
+        script = pathlib.Path(env["HOME"]) / {"bash": "hokku.bash", "zsh": "_hokku", "fish": "hokku.fish"}[kind]
         script.write_bytes(subprocess.run([HOKKU, "--print-completion", kind], env=env, stdout=subprocess.PIPE, check=True).stdout)
-        command = {"bash": ["bash", "--noprofile", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"]}[kind]
+        command = {"bash": ["bash", "--noprofile", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"],
+                   "fish": ["fish", "--no-config", "--private", "-i", "-C", f"function fish_prompt; echo -n {MARK}; end; set fish_autosuggestion_enabled 0; set fish_greeting"]}[kind]
         self.p = pexpect.spawn(command[0], command[1:], env=env, cwd=str(cwd), dimensions=(60, 200), timeout=20)
         self.p.delaybeforesend = None
         self.p.expect(MARK.encode())
+        if kind == "fish":
+            self.run(f"source {script}")
+            self.run("function hokku; printf '%s\\0' $argv > $ARGS; end")
+            return
         self.run("bind 'set enable-bracketed-paste off'; bind 'set bell-style none'; bind 'set page-completions off'; set +H" if kind == "bash" else
                  "unsetopt beep prompt_cr prompt_sp banghist; setopt interactivecomments; unset zle_bracketed_paste; zstyle ':completion:*' list-prompt ''")
         self.run(f"source {script}" if kind == "bash" else f"fpath=({script.parent} $fpath); autoload -U compinit; compinit -u -D")
@@ -175,7 +190,7 @@ class Shell:
         self.p.close(force=True)
 
 
-@pytest.fixture(params=["bash", "zsh"])
+@pytest.fixture(params=["bash", "zsh", "fish"])
 def shell(request, home, tmp_path):
     work = tmp_path / "cwd"
     work.mkdir()
@@ -224,12 +239,24 @@ def test_hostile_files_are_completed_to_themselves_or_not_at_all(shell):
         if i < len(HOSTILE):
             assert got == [b"-m", name]
         else:
-            assert got is None or got in ([b"-m", name], [b"-m", typed.encode()]), (got, name)
+            cut = name.split(b"\t")[0] if shell.kind == "fish" else name  # as fish completes any command's files
+            assert got is None or got in ([b"-m", name], [b"-m", typed.encode()], [b"-m", cut]), (got, name)
 
 
 def test_zsh_accepts_its_completion(hokku):
     script = hokku("--print-completion", "zsh").stdout
     subprocess.run(["zsh", "-n", "/dev/stdin"], input=script, check=True)
+
+
+def test_fish_accepts_its_completion_and_shows_what_words_are_for(hokku, home, tmp_path):
+    script = tmp_path / "hokku.fish"
+    script.write_bytes(hokku("--print-completion", "fish").stdout)
+    subprocess.run(["fish", "--no-config", "-n", script], check=True)
+    (tmp_path / "hokku").symlink_to(HOKKU)
+    env = {**home, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    shown = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C 'hokku --overf'; complete -C 'hokku --overflow=dr'; complete -C 'hokku sess'"],
+                           env=env, capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines() == ["--overflow\twhen the context is full (error)", "--overflow=drop", "sessions\tlist, remove, rename, export or search saved conversations"]
 
 
 def test_bash_accepts_its_completion(hokku):
