@@ -95,20 +95,32 @@ static const struct char_range not_blanks[] = {
     {0xA1, 0x167F},   {0x1681, 0x1FFF}, {0x200B, 0x2027}, {0x202A, 0x202E},
     {0x2030, 0x205E}, {0x2060, 0x2FFF}, {0x3001, 0xFEFE}, {0xFF00, 0x10FFFF}};
 
-static bool shorthand(char c, struct charset *s)
+enum place { OUTSIDE, IN_CLASS, IN_NEGATED }; // a class; one that begins with ^
+
+// In a negated class, which leaves out what is in it, a shorthand is all that its opposite is not.
+// \d and \w are ASCII there, too, as ECMA-262 has them: [^\d] may be any other character.
+static bool shorthand(char c, enum place place, struct charset *s)
 {
 #define SET(name) name, sizeof name / sizeof *name
     static const struct {
         char c;
         const struct char_range *r;
         size_t n;
-    } table[] = {{'d', SET(digits)},   {'D', SET(not_digits)}, {'w', SET(word)},
+    } table[] = {// each before its opposite
+                 {'d', SET(digits)},   {'D', SET(not_digits)}, {'w', SET(word)},
                  {'W', SET(not_word)}, {'s', SET(blanks)},     {'S', SET(not_blanks)}};
 #undef SET
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].c == c) {
-            for (size_t k = 0; k < table[i].n; k++)
-                charset_add(s, table[i].r[k].lo, table[i].r[k].hi);
+            const bool wide = place == IN_NEGATED && c != 'd' && c != 'w';
+            const size_t from = wide ? i ^ 1 : i;
+            struct charset set = {0};
+            for (size_t k = 0; k < table[from].n; k++)
+                charset_add(&set, table[from].r[k].lo, table[from].r[k].hi);
+            if (wide)
+                charset_negate(&set);
+            charset_add_all(s, &set);
+            charset_release(&set);
             return true;
         }
     return false;
@@ -131,7 +143,7 @@ static bool hex(struct reader *r, const char *begin, unsigned n, uint32_t *cp)
 }
 
 // What is behind a backslash at r->at: a set (into s; *cp = NONE) or one character.
-static bool escape(struct reader *r, bool in_class, struct charset *s, uint32_t *cp)
+static bool escape(struct reader *r, enum place place, struct charset *s, uint32_t *cp)
 {
     const char *begin = r->at++;
     char c = r->at < r->end ? *r->at : '\0';
@@ -141,7 +153,7 @@ static bool escape(struct reader *r, bool in_class, struct charset *s, uint32_t 
     if (c == '\0')
         return expected(r, begin, "a character behind the \\");
     r->at++;
-    if (shorthand(c, s))
+    if (shorthand(c, place, s))
         return true;
     if ((p = strchr(names, c)) && !(c == '0' && r->at < r->end && *r->at >= '0' && *r->at <= '9')) {
         *cp = (unsigned char)values[p - names];
@@ -181,7 +193,7 @@ static bool escape(struct reader *r, bool in_class, struct charset *s, uint32_t 
             return expected(r, begin, "a character up to U+10FFFF that is no half of a pair");
         return true;
     }
-    if (in_class && c == 'b') {
+    if (place != OUTSIDE && c == 'b') {
         *cp = '\b';
         return true;
     }
@@ -214,6 +226,7 @@ static bool class(struct reader *r, struct charset *s)
 {
     const char *begin = r->at++;
     bool negated = r->at < r->end && *r->at == '^';
+    const enum place place = negated ? IN_NEGATED : IN_CLASS;
     r->at += negated;
     for (;;) {
         if (r->at >= r->end)
@@ -222,7 +235,7 @@ static bool class(struct reader *r, struct charset *s)
             break;
         const char *item = r->at;
         uint32_t lo, hi;
-        if (!(*r->at == '\\' ? escape(r, true, s, &lo) : plain(r, &lo)))
+        if (!(*r->at == '\\' ? escape(r, place, s, &lo) : plain(r, &lo)))
             return false;
         if (lo == NONE)
             continue;
@@ -230,7 +243,7 @@ static bool class(struct reader *r, struct charset *s)
         if (r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
             const char *dash = r->at++;
             struct charset unused = {0};
-            if (!(*r->at == '\\' ? escape(r, true, &unused, &hi) : plain(r, &hi)))
+            if (!(*r->at == '\\' ? escape(r, place, &unused, &hi) : plain(r, &hi)))
                 return false;
             bool is_set = hi == NONE;
             charset_release(&unused);
@@ -312,7 +325,7 @@ static struct piece atom(struct reader *r, bool *is_assertion)
         charset_tidy(s);
         charset_negate(s);
     } else if (c == '\\') {
-        escape(r, false, s, &cp);
+        escape(r, OUTSIDE, s, &cp);
     } else if (strchr("*+?{}])", c)) {
         expected(r, r->at, "something to repeat before it, or a \\ if the character is meant");
     } else {

@@ -323,6 +323,18 @@ def test_numbers_in_the_spellings_that_the_document_names():
     assert accepted(bound, "0", "-0", "-0.5", "-0.50", "5e-1", "0e90") == [True, False, True, True, False, False]
 
 
+def test_a_negated_class_leaves_out_all_that_its_shorthands_may_be():
+    """Beyond ASCII, too: what is no digit is not in [^\\D], and a blank, whoever calls it one, is not in [^\\s]."""
+    for inside, yes, no in [(r"\D", "7", "aé٣"), (r"\W", "a_7", "-é—"), (r"\W\d_", "aZ", "_7-é—"), (r"\S", " \t", "aé\x85\ufeff"),
+                            (r"\s", "aé日", " \xa0\u2003\u3000\ufeff"), (r"\s\d", "aé", "7 \u3000"), (r"\d", "aé日", "7"), (r"\w", "-—", "a7")]:
+        got = accepted({"type": "string", "pattern": f"^[^{inside}]$"}, *(dumps(c) for c in yes + no))
+        assert got == [c in yes for c in yes + no], inside
+        assert all(re.search(f"^[^{inside}]$", c) for c in yes)
+    for nothing in (r"\s\S", r"\d\D", r"\w\W"):
+        with pytest.raises(Refused, match="no text at all obeys it"):
+            accepted({"type": "string", "pattern": f"[^{nothing}]"})
+
+
 def test_control_letters_of_a_pattern_are_their_characters():
     assert accepted({"type": "string", "pattern": "^\\cJ\\ci$"}, '"\\n\\t"', '"\\u000a\\u0009"', '"Ji"', '"\\t\\n"') == [True, True, False, False]
 
