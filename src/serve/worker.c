@@ -252,8 +252,13 @@ static void not_begun(struct worker *w, struct item *it, const struct error *why
 {
     struct refusal r;
     refuse_for(&r, it->field, why);
-    if (why->code == ERR_INTERRUPTED && !job_has_client(it->job))
+    if (why->code == ERR_INTERRUPTED && !job_has_client(it->job)) {
         count(w, &(struct session_stats){0}, false, true);
+        // Who closed its sending side alone reads on.
+        refuse(&r, 400, NULL, "client_left",
+               "found the client's side of the connection closed, expected it open until the "
+               "answer is there (nc without -N)");
+    }
     item_refused(it, &r);
     item_end(w, it);
 }

@@ -7,6 +7,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -293,6 +294,19 @@ def test_who_waits_in_the_queue_may_leave(home):
         s.wait_for(answers_waiting=0, answers_running=1)
         first.close()
         s.wait_for(answers_running=0)
+
+
+@pytest.mark.parametrize("path,body", [("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}), ("/tokenize", {"content": "hi"})])
+def test_who_closes_its_sending_side_is_told_that_this_is_leaving(served, path, body):
+    """And not that the server ends, with which a client would go elsewhere."""
+    served.process.send_signal(signal.SIGSTOP)
+    try:
+        c = served.open(path, body)
+        c.shutdown(socket.SHUT_WR)
+    finally:
+        served.process.send_signal(signal.SIGCONT)
+    got = b"".join(iter(lambda: c.recv(65536), b""))
+    assert got.startswith(b"HTTP/1.1 400 ") and b'"code":"client_left"' in got and b"nc without -N" in got, got
 
 
 # ---- the end
