@@ -113,6 +113,8 @@ static bool run_tokenize(const struct program *t, struct buf *out, struct error 
     m.path = ok ? model_file(o, t->cancel, err) : NULL;
     struct gguf *g = m.path ? gguf_open(m.path, err) : NULL;
     struct tokenizer *tok = g ? tokenizer_create(g, err) : NULL;
+    if (g && !tok)
+        error_prefix(err, "%s", m.path);
     ok = tok && tool_tokenize(tok, buf_str(&text), text.len, &opt, o->nul, out, err);
     tokenizer_free(tok);
     gguf_free(g);

@@ -1,6 +1,7 @@
 """What is typed is understood, or answered with what was found and expected."""
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -224,6 +225,16 @@ def test_render_names_the_file_that_is_wrong(hokku, tmp_path):
         assert r.returncode == 1 and r.stderr.startswith(f"hokku: {wrong}: ".encode()) and b"line " in r.stderr, r
     r = hokku("render", "--chat-template", "chatml", input="[]")
     assert r.stderr == b"hokku: standard input: the template's variables must be a JSON object\n", r
+
+
+@pytest.mark.parametrize("args", [["tokenize"], ["score"], ["perplexity"], ["bench"], ["hi"]], ids=lambda args: args[0])
+def test_a_vocabulary_that_is_wrong_is_said_with_its_file(hokku, stories, tmp_path, args):
+    path, text = tmp_path / "m.gguf", tmp_path / "text"
+    key = b"tokenizer.ggml.model\x08\0\0\0\x05\0\0\0\0\0\0\0"
+    path.write_bytes(pathlib.Path(stories).read_bytes().replace(key + b"llama", key + b"lluma"))
+    text.write_text("Once")
+    r = hokku(*args, "-m", path, *([text] if args[0] in ("tokenize", "score", "perplexity") else []))
+    assert r.returncode == 3 and r.stderr.startswith(f'hokku: {path}: tokenizer.ggml.model is "lluma", expected one of '.encode()), r
 
 
 @pytest.mark.parametrize("args", [["render"], ["serve"], []], ids=["render", "serve", "main"])
