@@ -133,7 +133,7 @@ static bool read_n_predict(struct ask *a, const char *key, const json_t *v, stru
 
 static bool read_stop(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
-    static const char expected[] = "a text, or an array of at most 16, none empty";
+    static const char expected[] = "a text, or an array of at most 16, none empty or with U+0000";
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > ASK_MAX_STOP)
         return refuse_value(r, key, v, expected);

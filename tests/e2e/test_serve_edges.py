@@ -112,6 +112,11 @@ def test_a_field_that_must_be_there_is_missing_where_it_is_null(any_served):  # 
     assert "logit_bias" in refused(any_served, 400, "logit_bias", logit_bias={})
 
 
+def test_why_a_stop_text_is_refused_is_said(any_served):  # noqa: F811
+    for stop in "a\0b", ["a", "b\0"], "", ["a", ""]:
+        assert "none empty or with U+0000" in refused(any_served, 400, "stop", stop=stop)
+
+
 def test_in_a_schema_null_is_a_value(any_served):  # noqa: F811
     for schema, text in ({"const": None}, "null"), ({"type": "object", "properties": {"a": {"const": None}}, "required": ["a"], "additionalProperties": False}, '{"a":null}'):
         answer = any_served.chat("hi", response_format={"type": "json_schema", "json_schema": {"name": "x", "description": None, "schema": schema}})
