@@ -84,13 +84,6 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
                : unknown_weight(l);
 }
 
-// The kernels scale products, not the biases that are added to them.
-static bool has_end_bias(const struct layer *l)
-{
-    return (l->w[ATTN_OUTPUT_BIAS].data && !l->w[ATTN_POST_NORM].data) ||
-           (l->w[FFN_DOWN_BIAS].data && !l->w[FFN_POST_NORM].data);
-}
-
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
     bool bounded = !m->predicts_for && !m->pos_embd.data; // the stream, see range.cu
@@ -101,8 +94,6 @@ bool cuda_check_facts(const struct model *m, struct error *err)
         const char *what = unknown_in_layer(l, m->hp.norm);
         if (!what && !bounded && l->mixer != MIXER_NONE && !l->w[ATTN_NORM].data)
             what = "no attn_norm, and not all that was added before is normed";
-        if (!what && m->hp.residual_scale != 1.0f && has_end_bias(l))
-            what = "a bias of what the layer adds, which is scaled";
         if (!what && m->hp.n_side > 0 && l->w[LAYER_SCALE].data)
             what = "a scale of the layer, of several streams";
         if (what)

@@ -324,18 +324,30 @@ static bool copy_ones(const struct queue *q, const float *to, uint32_t n, struct
     return ok;
 }
 
-// The router's norm with what it is divided by (struct experts).
-static bool copy_router_norm(const struct cuda_engine *e, const struct layer *from,
-                             const struct gpu_layer *to, struct error *err)
+// What the kernels take vector w of a layer times: the router's norm by what it is divided by
+// (struct experts); a bias of what is added to x by residual_scale, since they scale the product
+// alone.
+static float vector_scale(const struct hparams *hp, const struct layer *from, int w)
 {
-    const uint32_t n = e->hp.n_embd;
-    const float *norm = layer_vector(from, ROUTER_NORM);
+    const bool ends = (w == ATTN_OUTPUT_BIAS && !from->w[ATTN_POST_NORM].data) ||
+                      (w == FFN_DOWN_BIAS && !from->w[FFN_POST_NORM].data);
+    return w == ROUTER_NORM ? 1.0f / sqrtf((float)hp->n_embd) : ends ? hp->residual_scale : 1.0f;
+}
+
+static bool copy_layer_vector(const struct cuda_engine *e, const struct layer *from,
+                              const struct gpu_layer *to, int w, struct error *err)
+{
+    const float scale = vector_scale(&e->hp, from, w);
+    const float *v = layer_vector(from, (enum layer_weight)w);
+    const uint32_t n = from->w[w].n_cols;
+    if (scale == 1.0f)
+        return copy_vector(&e->q, to->v[w], v, n, err);
     float *scaled = (float *)malloc(n * sizeof *scaled);
     if (!scaled)
-        return error_oom(err, "a router's norm", n * sizeof *scaled);
+        return error_oom(err, from->w[w].name, n * sizeof *scaled);
     for (uint32_t i = 0; i < n; i++)
-        scaled[i] = norm[i] / sqrtf((float)n);
-    const bool ok = copy_vector(&e->q, to->v[ROUTER_NORM], scaled, n, err) &&
+        scaled[i] = v[i] * scale;
+    const bool ok = copy_vector(&e->q, to->v[w], scaled, n, err) &&
                     CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err); // before it is freed
     free(scaled);
     return ok;
@@ -376,10 +388,7 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
         const struct gpu_layer *to = &e->layers[i];
         for (int k = 0; ok && k < N_LAYER_WEIGHTS; k++)
             if (to->v[k])
-                ok = k == ROUTER_NORM
-                         ? copy_router_norm(e, from, to, err)
-                         : copy_vector(&e->q, to->v[k], layer_vector(from, (enum layer_weight)k),
-                                       from->w[k].n_cols, err);
+                ok = copy_layer_vector(e, from, to, k, err);
         for (int k = 0; ok && k < N_LAYER_WEIGHTS; k++)
             ok = !from->w[k].scale_each ||
                  copy_vector(&e->q, to->w[k].scales, from->w[k].scale, from->w[k].n_stacked, err);

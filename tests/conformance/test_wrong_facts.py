@@ -72,6 +72,7 @@ WRONG = {
     "gptneox": ("use_parallel_residual", other),
     "gptneox-sequential": ("use_parallel_residual", other),
     "granite": ("residual_scale", twice),
+    "granite-biases": ("residual_scale", twice),
     "granite-unrotated": ("rope.scaling.finetuned", other),
     "granitehybrid": ("attention.scale", twice),
     "granitehybrid-moe": ("embedding_scale", twice),

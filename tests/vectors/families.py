@@ -551,3 +551,5 @@ MELLUM = dict(arch="mellum", layers=5, qk="head", head_dim=12, tied=False, exper
 FAMILIES["mellum"] = (Mellum, MELLUM | {"seed": 8})
 FAMILIES["mellum-base"] = (Mellum, MELLUM | {"seed": 3, "layers": 4, "meta": EPS | YARN | {
     "attention.sliding_window": 19, "rope.freq_base": 5e5, "rope.freq_base_swa": 300.0}})
+# What layers add is scaled, its bias, too.
+FAMILIES["granite-biases"] = (Granite, dict(arch="granite", head_dim=12, biases=(*QKV, *OUT), meta=EPS | GRANITE))
