@@ -547,8 +547,9 @@ FAMILIES["starcoder"] = (Gpt2, GPT2 | dict(arch="starcoder", kv=1, tied=False))
 FAMILIES["jais2"] = (Nemotron, dict(arch="jais2", biases=("norm", *QKV, *OUT, *FFN), gate=False, tied=False, meta=LAYER_EPS | {
     "rope.freq_base": 5e5, "rope.dimension_count": 8}))
 MELLUM = dict(arch="mellum", layers=5, qk="head", head_dim=12, tied=False, experts=dict(n=6, used=2, ff=40), meta=EPS | YARN | {
-    "attention.sliding_window": 19, "attention.sliding_window_pattern": [False, True, True, True, False], "rope.freq_base": 5e5})
-FAMILIES["mellum"] = (Mellum, MELLUM | {"seed": 8})
+    "attention.sliding_window": 19, "attention.sliding_window_pattern": [False, True, True, True, False], "rope.freq_base": 5e5,
+    "rope.scaling.attn_factor": 1.2})
+FAMILIES["mellum"] = (Mellum, MELLUM | {"seed": 20})
 FAMILIES["mellum-base"] = (Mellum, MELLUM | {"seed": 3, "layers": 4, "meta": EPS | YARN | {
     "attention.sliding_window": 19, "rope.freq_base": 5e5, "rope.freq_base_swa": 300.0}})
 # What layers add is scaled, its bias, too.

@@ -204,6 +204,9 @@ class Mellum(Qwen3Moe):
     def base(self, l):
         return self.get("rope.freq_base_swa", super().base(l)) if self.window(l) else super().base(l)
 
+    def magnitude(self, l):
+        return 1.0 if self.window(l) else super().magnitude(l)
+
 
 class Qwen2Moe(Experts, Neox):
     normed = False
