@@ -444,10 +444,11 @@ static void rewind_to_messages(struct conversation *c)
 // for room.
 static void keep_as_last_answer(struct conversation *c)
 {
-    const struct message *m = c->messages + c->n_messages;
-    while (m > c->messages && m[-1].n_runs == 0)
-        m--;
-    c->first_kept = m > c->messages ? m[-1].runs[m[-1].n_runs - 1].first_kept : 0;
+    size_t n = c->n_messages;
+    while (n > 0 && c->messages[n - 1].n_runs == 0)
+        n--;
+    const struct message *m = n > 0 ? &c->messages[n - 1] : NULL;
+    c->first_kept = m ? m->runs[m->n_runs - 1].first_kept : 0;
 }
 
 size_t conversation_undo(struct conversation *c, size_t n_turns)

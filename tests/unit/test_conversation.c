@@ -86,6 +86,7 @@ static void undo_leaves_the_memory_as_it_was(void **state)
     open_model(&f, "qwen2-tiny-q4_k_m", chatml, 1024);
     size_t n_vocab = f.m->hp.n_vocab;
     float *before = malloc(n_vocab * sizeof *before), *after = malloc(n_vocab * sizeof *after);
+    assert_int_equal(conversation_undo(&f.c, 1), 0); // there is nothing yet, and no memory for it
     assert_true(ask(&f, "first", 20, &err));
     struct ids timeline = {0};
     ids_append(&timeline, seq_ids(f.c.session.seq), seq_len(f.c.session.seq));
