@@ -15,7 +15,7 @@ const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes);
 
 // The fewest digits that read back as v, which is finite: "1.5e-31". Returns how many of them stand
 // behind the point.
-int format_digits(char out[FORMAT_NUMBER], double v);
+int format_digits(char out[FORMAT_NUMBER], double v) __attribute__((nonnull));
 // They as Python writes them, which is JSON, too: "0.1", "100.0", "1e-31"; and "nan", "inf",
 // "-inf". Returns out.
 const char *format_real(char out[FORMAT_NUMBER], double v);

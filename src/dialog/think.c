@@ -176,7 +176,7 @@ static void step_start(struct think_split *t, bool *wait)
 // Before the text of a message: the header, up to MESSAGE.
 static void step_header(struct think_split *t, bool *wait)
 {
-    const char *s = t->held.data, *end = memmem(s, t->held.len, MESSAGE, strlen(MESSAGE));
+    const char *s = buf_str(&t->held), *end = memmem(s, t->held.len, MESSAGE, strlen(MESSAGE));
     if (!end) {
         *wait = t->held.len <= HEADER_MAX;
         if (!*wait) // no header

@@ -84,11 +84,12 @@ bool keep_peer_is_me(int fd)
 static int open_socket(const char *path, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof a->sun_path) {
+    const size_t n = strlen(path);
+    if (n >= sizeof a->sun_path) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    snprintf(a->sun_path, sizeof a->sun_path, "%s", path);
+    memcpy(a->sun_path, path, n + 1);
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
