@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "base/clock.h"
 #include "base/mapped.h"
 
 // A handler can only reach static storage.
@@ -33,9 +34,30 @@ bool signals_leave_by(int sig, const siginfo_t *info)
     return true;
 }
 
+static struct {
+    int sig;
+    pid_t from;
+    double at;
+} last; // that a process sent
+
+bool signals_echoes(int sig, int code, pid_t from, double now)
+{
+    if (code != SI_USER)
+        return false;
+    const bool same = sig == last.sig && from == last.from && now - last.at <= SIGNALS_ECHO_S;
+    if (!same) {
+        last.sig = sig;
+        last.from = from;
+        last.at = now;
+    }
+    return same;
+}
+
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
     (void)context;
+    if (signals_echoes(sig, info->si_code, info->si_pid, clock_now()))
+        return;
     if (caught && !signals_leave_by(sig, info))
         signals_die(sig);
     if (!caught)

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/cancel.h"
 
@@ -14,6 +15,12 @@
 struct cancel *signals_begin(void);
 int signals_caught(void); // the first of them that came; 0: none
 int signals_forget(void); // the same; the next that comes is the first again
+
+// Whether that signal is no second one, but the one before it once more: timeout(1) and others
+// signal a child and then its whole group. It is, if the same process (from; code: siginfo_t's)
+// sent it at most SIGNALS_ECHO_S before. Safe in a handler; to be asked of each signal, once.
+#define SIGNALS_ECHO_S 0.05
+bool signals_echoes(int sig, int code, pid_t from, double now);
 
 // For a process that does the work of others, which hand signals on to its thread (pthread_kill):
 // the second one that comes so does not kill. leave(sig) has whoever sent it die; the work is

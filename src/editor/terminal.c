@@ -10,6 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/buf.h"
 #include "base/mapped.h"
 #include "base/signals.h"
@@ -193,6 +194,8 @@ static void on_signal(int sig, siginfo_t *info, void *context)
         errno = saved;
         return;
     }
+    if (signals_echoes(sig, info->si_code, info->si_pid, clock_now()))
+        return;
     switch (sig) {
     case SIGINT:
         if (T.interrupt && !T.reading)

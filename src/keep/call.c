@@ -331,7 +331,8 @@ static void attend(struct attended *a, struct keep_result *r)
         if (poll(p, 3, a->stopping ? (int)(PATIENCE_S * 1000) : -1) == 0)
             a->stopping = false;
         while (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
-            on_signal(a, (int)s.ssi_signo);
+            if (!signals_echoes((int)s.ssi_signo, s.ssi_code, (pid_t)s.ssi_pid, clock_now()))
+                on_signal(a, (int)s.ssi_signo);
         if (p[2].revents)
             on_stop(a);
         const int k = p[0].revents ? keep_receive(a->fd, &m, NULL, NULL) : 0;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/signals.h"
 #include "editor/terminal.h"
 
@@ -59,6 +60,45 @@ static void the_first_asks_and_the_second_kills(void **state)
     assert_int_equal(result_of(ignored), 0);
 }
 
+static void what_a_process_sends_twice_at_once_is_one_signal(void **state)
+{
+    (void)state;
+    const double later = 1 + SIGNALS_ECHO_S * 1.1;
+    assert_false(signals_echoes(SIGTERM, SI_USER, 7, 1));
+    assert_true(signals_echoes(SIGTERM, SI_USER, 7, 1.01));
+    assert_true(signals_echoes(SIGTERM, SI_USER, 7, 1.02));
+    assert_false(signals_echoes(SIGTERM, SI_USER, 8, 1.03)); // another process
+    assert_false(signals_echoes(SIGINT, SI_USER, 8, 1.03));  // another signal
+    assert_false(signals_echoes(SIGTERM, SI_USER, 7, 1));
+    assert_false(signals_echoes(SIGTERM, SI_USER, 7, later));
+    assert_false(signals_echoes(SIGTERM, SI_TKILL, 7, later)); // handed on, by a thread
+    assert_false(signals_echoes(SIGINT, SI_KERNEL, 0, later)); // keys
+    assert_false(signals_echoes(SIGINT, SI_KERNEL, 0, later));
+}
+
+// What a slow machine has between them says whether that is one signal.
+static int twice(bool (*begin)(void), int sig)
+{
+    if (!begin())
+        return 1;
+    const double at = clock_now();
+    kill(getpid(), sig);
+    if (clock_now() - at > SIGNALS_ECHO_S / 2)
+        return 2;
+    kill(getpid(), sig);
+    return 0;
+}
+
+static bool begin_program(void)
+{
+    return signals_begin() != NULL;
+}
+
+static int program_twice(void)
+{
+    return twice(begin_program, SIGTERM);
+}
+
 static struct cancel flag;
 
 static bool begin_chat(void)
@@ -103,6 +143,29 @@ static int chat_reading(void)
     return !terminal_events().interrupt;
 }
 
+static int chat_twice(void)
+{
+    return twice(begin_chat, SIGTERM);
+}
+
+static int chat_interrupted_twice(void)
+{
+    return twice(begin_chat, SIGINT);
+}
+
+static void one_signal_that_comes_twice_does_not_kill(void **state)
+{
+    (void)state;
+    int (*const tries[])(void) = {program_twice, chat_twice, chat_interrupted_twice};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        int result;
+        do
+            result = result_of(tries[i]);
+        while (result == 2);
+        assert_int_equal(result, 0);
+    }
+}
+
 static void in_the_chat_what_was_heard_is_forgiven(void **state)
 {
     (void)state;
@@ -115,6 +178,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_asks_and_the_second_kills),
+        cmocka_unit_test(what_a_process_sends_twice_at_once_is_one_signal),
+        cmocka_unit_test(one_signal_that_comes_twice_does_not_kill),
         cmocka_unit_test(in_the_chat_what_was_heard_is_forgiven),
     };
     return RUN_TESTS("signals", tests);
