@@ -168,19 +168,19 @@ static bool delta(struct cuda_engine *e, const struct gpu_layer *l, struct input
     const uint32_t n_row = rows_of_step(n);
     struct delta_rows d = delta_args(e, l, &s);
     d.skip = n ? NULL : &e->s.step->done;
-    if (n == 0)
-        d.mixed = NULL; // nothing goes back behind that
     // Next tokens and their drafts alone: what a token waits for are launches.
     const bool few = n == 0 || (e->pass && e->pass->n_chunk == 0);
+    const bool steps = few && delta_can_step(&d.delta);
     const bool chunks = goes_in_chunks(e, n) && delta_can_chunk(&d.delta);
+    if (steps && n == 0)
+        d.mixed = NULL; // nothing goes back behind that
     return cuda_project(e, l, in, n, d.paired ? paired : apart, y, d.paired ? 3 : 4, err) &&
-           (few && delta_can_step(&d.delta)
-                ? delta_step_launch(cuda_queue(e, "state"), &d, err)
-                : (chunks ? delta_mix_launch : delta_conv_launch)(
-                      cuda_queue(e, name_of(l, DELTA_CONV)), &d, n_row, err) &&
-                      (chunks ? delta_chunks_launch(cuda_queue(e, "state"), &d, e->chunks, n, err)
-                              : delta_launch(cuda_queue(e, "state"), &d, err)) &&
-                      delta_gate_launch(cuda_queue(e, name_of(l, DELTA_NORM)), &d, n_row, err)) &&
+           (steps ? delta_step_launch(cuda_queue(e, "state"), &d, err)
+                  : (chunks ? delta_mix_launch : delta_conv_launch)(
+                        cuda_queue(e, name_of(l, DELTA_CONV)), &d, n_row, err) &&
+                        (chunks ? delta_chunks_launch(cuda_queue(e, "state"), &d, e->chunks, n, err)
+                                : delta_launch(cuda_queue(e, "state"), &d, err)) &&
+                        delta_gate_launch(cuda_queue(e, name_of(l, DELTA_NORM)), &d, n_row, err)) &&
            cuda_add_mixed(e, l, ATTN_OUTPUT, e->s.att, n, err);
 }
 

@@ -126,6 +126,7 @@ WRONG = {
     "qwen2vl-joined": (BASE, 200.0),
     "qwen3-tiny": (BASE, 200.0),
     "qwen35": (BASE, 200.0),
+    "qwen35-broad": (BASE, 200.0),
     "qwen35-wide": (BASE, 200.0),
     "qwen35moe": (USED, one_more),
     "qwen35moe-joined": (USED, one_more),

@@ -554,3 +554,7 @@ FAMILIES["mellum-base"] = (Mellum, MELLUM | {"seed": 3, "layers": 4, "meta": EPS
     "attention.sliding_window": 19, "rope.freq_base": 5e5, "rope.freq_base_swa": 300.0}})
 # What layers add is scaled, its bias, too.
 FAMILIES["granite-biases"] = (Granite, dict(arch="granite", head_dim=12, biases=(*QKV, *OUT), meta=EPS | GRANITE))
+# Heads of delta nets too wide for what a GPU does in one launch with a next token (cuda/delta.cu).
+FAMILIES["qwen35-broad"] = (Qwen35, dict(
+    arch="qwen35", head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", delta=(2, 1, 136, 4, 3, False),
+    meta=EPS | DELTA | {"ssm.time_step_rank": 2, "ssm.group_count": 1, "ssm.state_size": 136, "ssm.inner_size": 272}))
