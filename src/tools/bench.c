@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/rng.h"
 #include "engine/profile.h"
@@ -281,8 +282,9 @@ static bool first_token(struct bench *b, struct error *err)
 static void write_md(const struct bench *b, struct buf *out)
 {
     const struct model *m = b->e->model;
-    buf_printf(out, "%s · %s · %s · %.1f GB · batch %u\n\n", m->name, m->quant, b->e->device,
-               (double)m->weight_bytes * 1e-9, b->e->n_batch);
+    char bytes[FORMAT_NUMBER];
+    buf_printf(out, "%s · %s · %s · %s · batch %u\n\n", m->name, m->quant, b->e->device,
+               format_bytes(bytes, m->weight_bytes), b->e->n_batch);
     if (b->p->load_s > 0)
         buf_printf(out, "open: %.2f s, %.2f GB/s of the file\n", b->p->load_s,
                    (double)b->p->load_bytes / b->p->load_s * 1e-9);

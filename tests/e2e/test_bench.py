@@ -24,6 +24,7 @@ def test_the_table_says_where_the_first_token_counts_from(hokku, stories):
     r = hokku("bench", "-m", stories, *SMALL)
     assert r.returncode == 0, r.stderr
     text = r.stdout.decode()
+    assert re.search(r" · [1-9][\d.]* [kM]B · batch 512\n", text), text  # not 0.0 GB
     assert re.search(r"^start to first token: \d+\.\d{3} s, once, from the beginning of main", text, re.M)
     assert "clocks:" not in text and "kernels of" not in text
 
