@@ -42,7 +42,7 @@ static struct {
 
 bool signals_echoes(int sig, int code, pid_t from, double now)
 {
-    if (code != SI_USER)
+    if (code != SI_USER || (sig != SIGINT && sig != SIGTERM && sig != SIGHUP))
         return false;
     const bool same = sig == last.sig && from == last.from && now - last.at <= SIGNALS_ECHO_S;
     if (!same) {

@@ -17,8 +17,9 @@ int signals_caught(void); // the first of them that came; 0: none
 int signals_forget(void); // the same; the next that comes is the first again
 
 // Whether that signal is no second one, but the one before it once more: timeout(1) and others
-// signal a child and then its whole group. It is, if the same process (from; code: siginfo_t's)
-// sent it at most SIGNALS_ECHO_S before. Safe in a handler; to be asked of each signal, once.
+// signal a child and then its whole group. It is, if it asks to end (SIGINT, SIGTERM, SIGHUP) and
+// the same process (from; code: siginfo_t's) sent it at most SIGNALS_ECHO_S before. Safe in a
+// handler; to be asked of each signal, once.
 #define SIGNALS_ECHO_S 0.05
 bool signals_echoes(int sig, int code, pid_t from, double now);
 

@@ -10,8 +10,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/mapped.h"
 #include "base/signals.h"
 

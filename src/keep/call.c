@@ -269,6 +269,12 @@ static void on_signal(struct attended *a, int sig)
     tell(a->fd, sig == SIGHUP ? SIGTERM : sig);
 }
 
+static void on_taken(struct attended *a, const struct signalfd_siginfo *s)
+{
+    if (!signals_echoes((int)s->ssi_signo, s->ssi_code, (pid_t)s->ssi_pid, clock_now()))
+        on_signal(a, (int)s->ssi_signo);
+}
+
 static void on_stop(struct attended *a)
 {
     a->stopping = true;
@@ -296,7 +302,7 @@ static void edit(struct attended *a, const char *path)
     m.death = errno;
     while (read(a->signals, &s, sizeof s) == sizeof s)
         if (s.ssi_signo == SIGTERM || s.ssi_signo == SIGHUP || s.ssi_signo == SIGWINCH)
-            on_signal(a, (int)s.ssi_signo);
+            on_taken(a, &s);
     while (!a->stopping && read(a->stops, &s, sizeof s) == sizeof s)
         continue;
     keep_send(a->fd, &m, NULL, 0);
@@ -331,8 +337,7 @@ static void attend(struct attended *a, struct keep_result *r)
         if (poll(p, 3, a->stopping ? (int)(PATIENCE_S * 1000) : -1) == 0)
             a->stopping = false;
         while (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
-            if (!signals_echoes((int)s.ssi_signo, s.ssi_code, (pid_t)s.ssi_pid, clock_now()))
-                on_signal(a, (int)s.ssi_signo);
+            on_taken(a, &s);
         if (p[2].revents)
             on_stop(a);
         const int k = p[0].revents ? keep_receive(a->fd, &m, NULL, NULL) : 0;

@@ -72,6 +72,8 @@ static void what_a_process_sends_twice_at_once_is_one_signal(void **state)
     assert_false(signals_echoes(SIGTERM, SI_USER, 7, 1));
     assert_false(signals_echoes(SIGTERM, SI_USER, 7, later));
     assert_false(signals_echoes(SIGTERM, SI_TKILL, 7, later)); // handed on, by a thread
+    assert_false(signals_echoes(SIGWINCH, SI_USER, 7, 1));     // each may tell of another size
+    assert_false(signals_echoes(SIGWINCH, SI_USER, 7, 1));
     assert_false(signals_echoes(SIGINT, SI_KERNEL, 0, later)); // keys
     assert_false(signals_echoes(SIGINT, SI_KERNEL, 0, later));
 }
