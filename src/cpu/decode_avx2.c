@@ -272,11 +272,8 @@ INLINE void dot_mxfp4(const uint8_t *p, const uint8_t *q, const struct split *x,
     for (int j = 0; j < 4; j++)
         w[j] = lifted(high_nibbles(v[j]));
     l->sum[1] = dot4(w, x, 1, 24);
-    uint64_t exponents = 0;
-    for (size_t i = 0; i < 4; i++)
-        exponents |= (uint64_t)p[i * size] << 8 * i | (uint64_t)q[i * size] << (32 + 8 * i);
     // As mxfp4_scale_bits.
-    const whole e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)exponents));
+    const whole e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)mxfp4_exponents(p, q)));
     const whole bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const whole small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     l->scale[0] = l->scale[1] = _mm256_castsi256_ps(

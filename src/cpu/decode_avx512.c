@@ -368,10 +368,7 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
         c->w[j] = and8(_mm512_srlv_epi32(v, EVERY(BLOCK_BIT)), 15);
     }
     look_up(e2m1_values, 12, c);
-    uint64_t exponents = 0;
-    for (int i = 0; i < 4; i++)
-        exponents |= (uint64_t)p[i * SIZE] << 8 * i | (uint64_t)r[i * SIZE] << (32 + 8 * i);
-    const __m128i v = _mm_cvtsi64_si128((long long)exponents);
+    const __m128i v = _mm_cvtsi64_si128((long long)mxfp4_exponents(p, r));
     c->scale = mxfp4_scales(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(v, v)));
 }
 

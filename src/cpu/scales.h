@@ -47,4 +47,14 @@ INLINE uint64_t iq4_xs_scales(const struct block_iq4_xs *b)
     return spread_bits(load_u32(b->scales_low), 4) | spread_bits(high, 2) << 4;
 }
 
+// The exponents of eight blocks of MXFP4, four at p and four at q.
+INLINE uint64_t mxfp4_exponents(const uint8_t *p, const uint8_t *q)
+{
+    const size_t size = sizeof(struct block_mxfp4);
+    uint64_t v = 0;
+    for (size_t i = 0; i < 4; i++)
+        v |= (uint64_t)p[i * size] << 8 * i | (uint64_t)q[i * size] << (32 + 8 * i);
+    return v;
+}
+
 #endif
