@@ -71,7 +71,7 @@ TERM_TESTS = [
     (r"termout|fence|sink|shape", unit("termout") + py("tests/e2e/test_shape.py") + py("tests/e2e/test_streams.py")),
     (r"lines|line_reader|batch|shelf", unit("line_reader") + py("tests/e2e/test_lines.py")),
     (r"at_hand|attach", py("tests/e2e/test_at_hand.py")),
-    (r"", py("tests/e2e/test_kept.py") + py("tests/e2e/test_jobs.py") + py("tests/e2e/test_repl.py", "-n", "2") + py("tests/e2e/test_repl_sessions.py", "-n", "2")),
+    (r"", py("tests/e2e/test_kept.py") + py("tests/e2e/test_jobs.py") + py("tests/e2e/test_repl.py", "-n", "2") + py("tests/e2e/test_repl_sessions.py", "-n", "2") + py("tests/e2e/test_replay.py")),
 ]
 CLI_TESTS = [
     (r"others|model_file", py("tests/e2e/test_other_model.py")),
@@ -87,7 +87,7 @@ SERVE_TESTS = [
 DIALOG_TESTS = [
     (r"answering|why", unit("conversation", "thinking") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_kept.py")),
     (r"think", unit("think", "thinking")),
-    (r"", unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py", "-k", "not save_that_fails")),
+    (r"", unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py", "-k", "not save_that_fails") + py("tests/e2e/test_replay.py")),
 ]
 # What notices a change in cuda/. There, all tests of a folder take minutes.
 CUDA_TESTS = [
