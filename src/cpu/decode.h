@@ -6,8 +6,10 @@
 #include "cpu/kernels.h"
 #include "cpu/simd.h"
 
+enum { DECODE_MOST_BLOCKS = 128 }; // of 256 columns: their activations lie on the stack
+
 // Rows [row0, row1) of a product with m->n_tok 1, to the same bits as matmul.c; false: nothing is
-// done, since the type or the shape is not one of these.
+// done, since the type or the shape is not one of these, or has more columns.
 bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
 
 #endif

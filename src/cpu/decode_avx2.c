@@ -519,8 +519,6 @@ INLINE void dot_q3_k(const uint8_t *p, const uint8_t *q, const struct split *x, 
 
 // ---- products
 
-enum { MOST_BLOCKS = 128 }; // of 256 columns; wider products are left to matmul.c
-
 // Registers first, first + 2, ... of x: four columns at a time of the groups' bytes.
 INLINE void split_groups(const uint8_t *from, const uint8_t groups[8], struct split_register *to,
                          bool high)
@@ -589,7 +587,7 @@ INLINE void add_lanes(const struct kind *kind, const struct lanes *l, const stru
 
 // One token's activations for all rows.
 struct token {
-    struct split x[MOST_BLOCKS];
+    struct split x[DECODE_MOST_BLOCKS];
     const float *scale;
     size_t n_blocks;
 };
@@ -615,7 +613,7 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
 {
     const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
     const bool half = kind->half && n_cols % CPU_PAD == CPU_PAD / 2;
-    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= MOST_BLOCKS)
+    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
     t.scale = m->x->scale;

@@ -374,8 +374,6 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
 
 // ---- products
 
-enum { MOST_BLOCKS = 128 }; // of 256 columns; wider products are left to matmul.c
-
 INLINE lanes dot(const lanes a[4], const lanes b[4])
 {
     lanes sum = _mm512_setzero_si512();
@@ -434,7 +432,7 @@ INLINE void repeat_half(struct split *s)
 
 // One token's activations for all rows.
 struct token {
-    struct split x[MOST_BLOCKS];
+    struct split x[DECODE_MOST_BLOCKS];
     const float *scale, *sum; // cpu_act's
     size_t n_blocks;
 };
@@ -502,7 +500,7 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
 {
     const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
     const bool half = kind->halves && n_cols % CPU_PAD == CPU_PAD / 2;
-    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= MOST_BLOCKS)
+    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
     t.scale = m->x->scale;
