@@ -1,8 +1,6 @@
 // Rows of activations as the products that follow take them: normed (RMSNorm), as float16 or
 // quantised, in the places where a product reads them.
-#include "butterfly.cuh"
-#include "kernels.h"
-#include "quant.cuh"
+#include "added.cuh"
 
 // The row's value pairs (i even): with 8 bytes a load where rows begin on such addresses.
 static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uint32_t n)
@@ -106,18 +104,27 @@ static __device__ __forceinline__ void piece_of(uint32_t form, const uint32_t pa
         transpose4(v);
 }
 
-enum { NOT_PACKED = 2 }; // beside GEMM_PACKED and GEMM_FEW_PACKED
+struct no_add {
+};
+
+enum { NOT_PACKED = 2, NOTHING = 3 }; // beside GEMM_PACKED and GEMM_FEW_PACKED
 
 // Grid (n). One row that all threads together have in registers, in one packed form or as float32
 // and quantised: what every product of a pass waits for, so that nothing is executed but that.
-template <int N_THREAD, int KEEP, uint32_t FORM>
+// ADD: add_normed, then x is add.from, and there may be no form at all.
+template <int N_THREAD, int KEEP, uint32_t FORM, typename ADD>
 static __global__ void __launch_bounds__(N_THREAD)
     act_kept_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
-                    float *out_f32, const struct act_f16 f16)
+                    float *out_f32, const struct act_f16 f16, const ADD add)
 {
+    constexpr bool ADDS = !std::is_same<ADD, no_add>::value;
+    constexpr bool PACKED = FORM != NOT_PACKED && FORM != NOTHING;
     float kept[KEEP][8] = {}, weight[KEEP][8];
+    [[maybe_unused]] row_to_add<N_THREAD, KEEP> owed;
     [[maybe_unused]] uint4 *to[KEEP];
     griddep_launch_dependents();
+    if constexpr (ADDS)
+        owed.load_weights(add, n_cols);
     // which rows: told before the first launch of a pass, which waits for that
     const float *row = x + (size_t)(f16.rows ? f16.rows[blockIdx.x] : blockIdx.x) * n_cols;
 #pragma unroll
@@ -127,19 +134,31 @@ static __global__ void __launch_bounds__(N_THREAD)
             weight[k][e] = 1.0f;
         if (norm && 8 * i < n_cols)
             load8<false>(norm, i, n_cols, weight[k]);
-        if constexpr (FORM != NOT_PACKED) {
+        if constexpr (PACKED) {
             to[k] =
                 reinterpret_cast<uint4 *>(f16.x + piece_at(FORM, gridDim.x, blockIdx.x, i, n_cols));
             known_by_now(to[k]);
         }
     }
     griddep_wait();
+    [[maybe_unused]] uint32_t skip = 0;
+    if constexpr (ADDS) {
+        skip = add.skip ? *add.skip : 0;
+        owed.load(add, blockIdx.x, n_cols);
+    }
 #pragma unroll
     for (int k = 0; k < KEEP; k++)
         if (8 * (k * N_THREAD + threadIdx.x) < n_cols)
             load8<false>(row, k * N_THREAD + threadIdx.x, n_cols, kept[k]);
+    if constexpr (ADDS) {
+        if (skip)
+            return;
+        owed.add(add, blockIdx.x, n_cols, true, kept);
+    }
+    if constexpr (FORM == NOTHING)
+        return;
     struct row_factors f = {1.0f, 1.0f};
-    if (FORM != NOT_PACKED || norm) {
+    if (PACKED || norm) {
         float2 seen = {};
 #pragma unroll
         for (int k = 0; k < KEEP; k++)
@@ -150,7 +169,7 @@ static __global__ void __launch_bounds__(N_THREAD)
 #pragma unroll
     for (int k = 0; k < KEEP; k++) {
         const uint32_t i = k * N_THREAD + threadIdx.x;
-        if constexpr (FORM != NOT_PACKED) {
+        if constexpr (PACKED) {
             const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
             uint32_t pairs[4], v[4];
             halves(kept[k], weight[k], f, pairs);
@@ -258,16 +277,18 @@ struct act_args {
     struct act_f16 f16;
 };
 
-template <uint32_t FORM>
-static bool launch_kept(struct launch l, const struct act_args &a, struct error *err)
+template <uint32_t FORM, typename ADD>
+static bool launch_kept(struct launch l, const struct act_args &a, const ADD &add,
+                        struct error *err)
 {
-    const uint32_t n_piece =
-        FORM == NOT_PACKED ? a.n_cols / 8 : div_up(a.n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
+    const uint32_t n_piece = FORM == NOT_PACKED || FORM == NOTHING
+                                 ? a.n_cols / 8
+                                 : div_up(a.n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
     const auto by = [&](auto n_thread, auto keep) {
         constexpr int N = decltype(n_thread)::value, KEEP = decltype(keep)::value;
         l.block = dim3(N);
-        return launch_kernel(err, l, act_kept_kernel<N, KEEP, FORM>, a.x, a.n_cols, a.norm, a.eps,
-                             a.out32, a.out_f32, a.f16);
+        return launch_kernel(err, l, act_kept_kernel<N, KEEP, FORM, ADD>, a.x, a.n_cols, a.norm,
+                             a.eps, a.out32, a.out_f32, a.f16, add);
     };
     constexpr std::integral_constant<int, 1> one = {};
     return n_piece <= 64            ? by(std::integral_constant<int, 64>(), one)
@@ -294,11 +315,30 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
     const bool kept = n_cols % 8 == 0 && n_cols <= 8 * ACT_KEEP * ACT_THREADS;
     const bool others = a.out32 || a.out_f32;
     if (kept && a.f16.x && !others && a.f16.ld == GEMM_FEW_PACKED)
-        return launch_kept<GEMM_FEW_PACKED>(l, a, err);
+        return launch_kept<GEMM_FEW_PACKED>(l, a, no_add(), err);
     if (kept && a.f16.x && !others && a.f16.ld == GEMM_PACKED)
-        return launch_kept<GEMM_PACKED>(l, a, err);
+        return launch_kept<GEMM_PACKED>(l, a, no_add(), err);
     if (kept && !a.f16.x)
-        return launch_kept<NOT_PACKED>(l, a, err);
+        return launch_kept<NOT_PACKED>(l, a, no_add(), err);
     return launch_kernel(err, l, act_kernel, a.x, a.n_cols, a.norm, a.eps, a.out32, a.out_f32,
                          act_f32_ld(n_cols), a.f16);
+}
+
+bool act_added_launch(const struct queue *q, const struct add_normed *add, uint32_t n,
+                      uint32_t n_cols, const float *norm, float eps, const struct act_f16 *f16,
+                      struct error *err)
+{
+    const struct launch l = {.name = f16 ? "act" : "add_normed",
+                             .grid = dim3(n),
+                             .stream = q->stream,
+                             .dependent = q->dependent,
+                             .recorder = q->recorder};
+    struct add_normed m = *add;
+    m.scale = m.scale != 0.0f ? m.scale : 1.0f;
+    const float *const from = m.from ? m.from : m.x;
+    const struct act_f16 none = {};
+    const struct act_args a = {from, norm, n_cols, eps, NULL, NULL, f16 ? *f16 : none};
+    return !f16                         ? launch_kept<NOTHING>(l, a, m, err)
+           : f16->ld == GEMM_FEW_PACKED ? launch_kept<GEMM_FEW_PACKED>(l, a, m, err)
+                                        : launch_kept<GEMM_PACKED>(l, a, m, err);
 }

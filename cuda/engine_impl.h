@@ -97,7 +97,8 @@ struct gpu_layer {
 // What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
 struct input {
     const float *x, *norm;
-    const uint32_t *rows; // which of x, where some are picked; NULL: all
+    const uint32_t *rows;  // which of x, where some are picked; NULL: all
+    struct add_normed add; // y not NULL: what x is still to be made of, see owed
 };
 
 // Device memory, taken once and carved.
@@ -116,6 +117,7 @@ struct scratch {
     float *pick_logits;    // (n_logits, n_vocab rounded up to 4); NULL: n_vocab is
     int32_t *tokens;       // (n_batch)
     float *x;              // (n_batch, n_embd) the residual stream
+    float *x_away;         // (n_embd) the same of one token, between two sums that are owed
     float *q, *k, *v;      // (n_batch, n_head * head_dim, gated: twice that | n_head_kv * head_dim)
     float *att;            // (n_batch, what the heads give)
     float *gate, *up;      // (n_batch, n_ff); also (n_batch, n_embd) products
@@ -266,7 +268,7 @@ struct cuda_engine {
     struct wmat tok_embd, output;
     struct wmat token_layers, token_layers_proj; // where layers are told of the token
     const float *token_layers_norm;
-    struct wmat altup_proj, altup_unembd_proj; // n_side stacked
+    struct wmat altup_proj, altup_unembd_proj;   // n_side stacked
     const float *positions;                      // (, n_embd) of model.pos_embd; NULL: none
     const float *output_norm, *output_norm_bias; // NULL: none
     const float *output_bias;                    // (n_vocab), NULL: none
@@ -296,7 +298,9 @@ struct cuda_engine {
     struct seq_row *host_rows; // (n_batch) pinned
     uint32_t *host_picks;      // (cuda_n_picks) pinned
     struct engine_part *after; // (2 * ENGINE_MAX_PASS_DRAFTS) see use_picks; NULL: no drafts
-    const struct cuda_pass *pass;                  // under way; NULL: of one sequence
+    const struct cuda_pass *pass; // under way; NULL: of one sequence
+    struct add_normed owed;       // y not NULL: to x, by whoever reads it next (forward_owed.cu)
+    bool x_is_away;               // in s.x_away, or will be
     struct pass_graph pass_graphs[1 + GRAPH_ROWS]; // by rows
     bool no_pass_graphs;                           // there was no memory for one
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
@@ -564,8 +568,8 @@ static inline bool is_beside(const struct layer *l)
 // Whether gate and up can be multiplied in one launch that leaves act(gate) * up.
 static inline bool gate_is_fused(const struct layer *l)
 {
-    return l->w[FFN_GATE].data && !l->sparse && !l->w[FFN_GATE_BIAS].data && !l->w[FFN_UP_BIAS].data &&
-           (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
+    return l->w[FFN_GATE].data && !l->sparse && !l->w[FFN_GATE_BIAS].data &&
+           !l->w[FFN_UP_BIAS].data && (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 
 // ---- side.cu
@@ -649,21 +653,15 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 bool cuda_head_of(struct cuda_engine *e, const float *x, const uint32_t *rows, uint32_t n,
                   struct error *err);
 
-// How y = W in, normed with weights norm, is added to rows x of the stream: behind the last matrix
-// of a layer these are multiplied by the layer's scale, if it has one.
-struct add_normed cuda_adding_normed(const struct cuda_engine *e, const struct gpu_layer *l,
-                                     enum layer_weight w, const float *norm, float *x,
-                                     const uint32_t *skip);
-// Adds n rows of y so.
-bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
-                     const float *y, const float *norm, float *x, uint32_t n, const uint32_t *skip,
-                     struct error *err);
-
 // n = 0, below: the one token of a step. The rows of it:
 static inline uint32_t rows_of_step(uint32_t n)
 {
     return n ? n : 1;
 }
+
+// Whether rows for products with w are packed.
+bool cuda_takes_packed(const struct cuda_engine *e, const struct wmat *w, uint32_t n);
+
 // y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it.
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
                    const float *bias, struct input in, uint32_t n, float *y, struct error *err);

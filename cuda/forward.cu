@@ -4,6 +4,7 @@
 // meet matrices.
 #include "altup.h"
 #include "engine_impl.h"
+#include "owed.h"
 
 static bool attends(const struct gpu_layer *l)
 {
@@ -41,6 +42,7 @@ static struct matvec one_column(const struct cuda_engine *e, struct input in, en
     m.mode = mode;
     m.n_col = 1;
     m.x = in.x;
+    m.add = in.add;
     m.norm = in.norm;
     m.eps = e->hp.norm_eps;
     m.skip = &e->s.step->done;
@@ -66,33 +68,6 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
-struct add_normed cuda_adding_normed(const struct cuda_engine *e, const struct gpu_layer *l,
-                                     enum layer_weight w, const float *norm, float *x,
-                                     const uint32_t *skip)
-{
-    const struct layer *f = l->facts;
-    const enum layer_weight last = f->w[TOKEN_GATE].data ? TOKEN_PROJ
-                                   : f->experts.n > 0    ? EXPERT_DOWN
-                                                         : FFN_DOWN;
-    struct add_normed a = {};
-    a.norm = norm;
-    a.eps = e->hp.norm_eps;
-    a.scale = e->hp.residual_scale;
-    a.times = w == last ? l->v[LAYER_SCALE] : NULL;
-    a.x = x;
-    a.skip = skip;
-    return a;
-}
-
-bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
-                     const float *y, const float *norm, float *x, uint32_t n, const uint32_t *skip,
-                     struct error *err)
-{
-    struct add_normed a = cuda_adding_normed(e, l, w, norm, x, skip);
-    a.y = y;
-    return add_normed_launch(cuda_queue(e, name_of(l, w)), &a, n, e->hp.n_embd, err);
-}
-
 // The end of a block: x += residual_scale * (W in + bias), the product normed unless norm is NULL.
 static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     enum layer_weight bias, const float *in, const float *norm, struct error *err)
@@ -104,8 +79,7 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     add_part(&m, &l->w[w], part ? NULL : l->v[bias], apart ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
            (!part || cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err)) &&
-           (!norm || cuda_add_normed(e, l, w, s->up, norm, s->x, 1, &s->step->done, err)) &&
-           cuda_look(e, l, name_of(l, w), err);
+           (!norm || cuda_add_block(e, l, w, norm, 0, err)) && cuda_look(e, l, name_of(l, w), err);
 }
 
 // Of latent attention: what cuda_attend_latent begins with.
@@ -158,7 +132,7 @@ static bool experts_beside_one(struct cuda_engine *e, const struct gpu_layer *l,
     add_part(&m, &l->w[FFN_DOWN], e->rank ? NULL : l->v[FFN_DOWN_BIAS], e->s.beside);
     return multiply_one(e, name_of(l, FFN_DOWN), &m, err) &&
            cuda_sum_apart(e, e->s.beside, l->v[FFN_DOWN_BIAS], 1, m.skip, err) &&
-           cuda_experts_one(e, l, e->s.x, l->v[EXPERT_NORM], err) &&
+           cuda_experts_one(e, l, cuda_stream(e), l->v[EXPERT_NORM], err) && cuda_is_back(e) &&
            cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
 }
 
@@ -244,28 +218,31 @@ static const char *mixes(const struct gpu_layer *l)
 }
 
 // n rows of x (n = 0: the one of a step) as the mixer, and as the feed-forward network reads them.
-static bool read_to_mix(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool read_to_mix(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct input *in, struct error *err)
 {
     if (cuda_altup_norms(e, l->facts)) {
         *in = {e->s.normed, NULL, NULL};
         return true;
     }
-    return l->facts->mixer == MIXER_NONE ||
-           read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
+    if (l->facts->mixer == MIXER_NONE)
+        return true;
+    return read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
                        input_is_kept(l->facts), rows_of_step(n), n ? NULL : &e->s.step->done, in,
-                       err);
+                       err) &&
+           cuda_make_owed(e, in);
 }
 
-static bool read_to_feed(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool read_to_feed(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                          struct input *in, struct error *err)
 {
     return read_normed(e, feeds(l), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false,
-                       rows_of_step(n), n ? NULL : &e->s.step->done, in, err);
+                       rows_of_step(n), n ? NULL : &e->s.step->done, in, err) &&
+           cuda_make_owed(e, in);
 }
 
 // In parallel layers: as the mixer does, but where there is a norm of its own.
-static bool read_beside(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool read_beside(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct input *in, struct error *err)
 {
     return !l->facts->w[FFN_NORM].data || read_to_feed(e, l, n, in, err);
@@ -337,6 +314,11 @@ static bool is_packed(enum product by)
     return by == BY_HOPPER || by == BY_FEW || by == BY_WIDE;
 }
 
+bool cuda_takes_packed(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
+{
+    return is_packed(product_for(e, w, n));
+}
+
 static bool gemm_by(enum product by, const struct queue *q, const struct gemm *g, struct error *err)
 {
     return by == BY_FEW    ? gemm_few_launch(q, g, err)
@@ -362,11 +344,10 @@ struct products {
     bool add;          // to what is there, times residual_scale
     const char *what;  // for a recorder of times
     float gated_bound; // see act_f16
-    const uint32_t *rows;
 };
 
-// Prepares n rows of x (n, n_cols) for the matrices in the forms that they take.
-static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, const float *norm,
+// Prepares n rows for the matrices in the forms that they take.
+static bool prepare(const struct cuda_engine *e, struct input in, uint32_t n,
                     const struct products *p, struct error *err)
 {
     const struct scratch *s = &e->s;
@@ -374,7 +355,7 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     struct act_f16 f16 = {.undo = s->undo,
                           .gated_bound = p->gated_bound,
                           .undo_gated = s->undo_gated,
-                          .rows = p->rows};
+                          .rows = in.rows};
     uint32_t n_cols = p->w[0]->n_cols;
     f16.ld = packed_form(e, p->w[0], n);
     for (uint32_t i = 0; i < p->n_part; i++) {
@@ -386,8 +367,10 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
         else
             f16.x = s->act_f16;
     }
-    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.norm_eps, act32, f32, &f16,
-                      err);
+    const struct queue *q = cuda_queue(e, p->what);
+    return in.add.y
+               ? act_added_launch(q, &in.add, n, n_cols, in.norm, e->hp.norm_eps, &f16, err)
+               : act_launch(q, in.x, n, n_cols, in.norm, e->hp.norm_eps, act32, f32, &f16, err);
 }
 
 static bool multiply_by_vector(const struct cuda_engine *e, const struct products *p, uint32_t part,
@@ -489,7 +472,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
 
 // The end of a block for n tokens, see add_one. x as multiply takes it: prepared from the float32
 // rows `in`, or packed already (in NULL).
-static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
+static bool add_many(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                      enum layer_weight bias, const float *in, const __half *x, const float *undo,
                      const float *norm, uint32_t n, struct error *err)
 {
@@ -497,9 +480,9 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
     const bool part = cuda_is_part(e, l, w), apart = norm || part;
     struct products p = {
         {&l->w[w]}, {part ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart, name_of(l, w)};
-    return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
+    return (!in || prepare(e, {in, NULL}, n, &p, err)) && multiply(e, &p, x, undo, n, err) &&
            (!part || cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err)) &&
-           (!norm || cuda_add_normed(e, l, w, s->up, norm, s->x, n, NULL, err));
+           (!norm || cuda_add_block(e, l, w, norm, n, err));
 }
 
 static bool project_latent_many(const struct cuda_engine *e, const struct gpu_layer *l,
@@ -515,9 +498,8 @@ static bool project_latent_many(const struct cuda_engine *e, const struct gpu_la
                                   group_of(l, ATTN_KV_A)};
     const struct products up = {{&l->w[ATTN_Q_B]},   {}, {e->latent.q}, 1, false,
                                 name_of(l, ATTN_Q_B)};
-    return prepare(e, in.x, n, in.norm, &both, err) &&
-           multiply(e, &both, s->act_f16, s->undo, n, err) &&
-           (!low || (prepare(e, e->latent.q_low, n, l->v[ATTN_Q_A_NORM], &up, err) &&
+    return prepare(e, in, n, &both, err) && multiply(e, &both, s->act_f16, s->undo, n, err) &&
+           (!low || (prepare(e, {e->latent.q_low, l->v[ATTN_Q_A_NORM]}, n, &up, err) &&
                      multiply(e, &up, s->act_f16, s->undo, n, err)));
 }
 
@@ -535,9 +517,8 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
                                                       : 1u,
                            false,
                            group_of(l, ATTN_Q)};
-    return prepare(e, in.x, n, in.norm, &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_clamp(e, l, n, err) &&
-           cuda_norm_heads(e, l, n, NULL, err);
+    return prepare(e, in, n, &qkv, err) && multiply(e, &qkv, s->act_f16, s->undo, n, err) &&
+           cuda_clamp(e, l, n, err) && cuda_norm_heads(e, l, n, NULL, err);
 }
 
 // Attention packs its results itself for the product that they are for, if that takes them so: in a
@@ -547,7 +528,7 @@ static bool attention_packs(const struct cuda_engine *e, const struct gpu_layer 
     return is_packed(product_for(e, &l->w[ATTN_OUTPUT], n)) && l->facts->head_dim % 4 == 0;
 }
 
-static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool attend_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err)
 {
     const struct scratch *s = &e->s;
@@ -562,7 +543,7 @@ static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, 
 
 // The end of a feed-forward network, of which there may be experts beside; in, x, undo: see
 // add_many.
-static bool end_feed_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+static bool end_feed_many(struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                           const __half *x, const float *undo, uint32_t n, struct error *err)
 {
     if (!is_beside(l->facts))
@@ -570,13 +551,13 @@ static bool end_feed_many(const struct cuda_engine *e, const struct gpu_layer *l
     const float *bias = l->v[FFN_DOWN_BIAS];
     const struct products p = {
         {&l->w[FFN_DOWN]}, {e->rank ? NULL : bias}, {e->s.beside}, 1, false, name_of(l, FFN_DOWN)};
-    return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
+    return (!in || prepare(e, {in, NULL}, n, &p, err)) && multiply(e, &p, x, undo, n, err) &&
            cuda_sum_apart(e, e->s.beside, bias, n, NULL, err) &&
            cuda_experts_many(e, l, e->s.x, l->v[EXPERT_NORM], n, err);
 }
 
-static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_layer *l,
-                              struct input in, uint32_t n, struct error *err)
+static bool feed_forward_many(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                              uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
     const struct layer *f = l->facts;
@@ -593,7 +574,7 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
     struct products alone = {{up}, {l->v[FFN_UP_BIAS]}, {s->gate}, 1, false, group_of(l, FFN_UP)};
     struct products *p = gated ? &both : &alone;
     p->gated_bound = fused ? l->gated_bound : 0.0f;
-    if (!prepare(e, in.x, n, in.norm, p, err))
+    if (!prepare(e, in, n, p, err))
         return false;
     if (fused) {
         struct gemm g = gemm_args(e, s->act_f16, s->undo, n, MATVEC_GATED);
@@ -646,11 +627,12 @@ static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t
 {
     const struct scratch *s = &e->s;
     const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
-    const float *norm = l->v[TOKEN_POST_NORM], *in = e->hp.n_side > 0 ? s->normed : s->x;
+    const float *norm = l->v[TOKEN_POST_NORM];
+    struct input in = {e->hp.n_side > 0 ? s->normed : s->x};
     if (!l->facts->w[TOKEN_GATE].data)
         return true;
-    if (!cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, {in, NULL, NULL}, n,
-                       s->gate, err) ||
+    if (!cuda_make_owed(e, &in) ||
+        !cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, in, n, s->gate, err) ||
         !gate_told(e, l, rows_of_step(n), err))
         return false;
     return e->hp.n_side > 0 ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
@@ -664,6 +646,7 @@ static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
+    cuda_owe_nothing(e);
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
                       e->hp.embd_scale, e->positions, &e->ropes, &s->step->at, true, &s->step->done,
                       err) ||
@@ -679,6 +662,7 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
+    cuda_owe_nothing(e);
     if (n > s->n_without_blas && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
@@ -698,13 +682,12 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
                    const float *bias, struct input in, uint32_t n, float *y, struct error *err)
 {
-    const struct products p = {{w}, {bias}, {y}, 1, false, what, 0.0f, in.rows};
+    const struct products p = {{w}, {bias}, {y}, 1, false, what};
     struct matvec m = one_column(e, in, MATVEC_STORE);
     add_part(&m, w, bias, y);
     if (n == 0)
         return multiply_one(e, what, &m, err);
-    return prepare(e, in.x, n, in.norm, &p, err) &&
-           multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
+    return prepare(e, in, n, &p, err) && multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
 }
 
 bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
@@ -722,8 +705,7 @@ bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct
     p.n_part = n_part;
     if (n == 0)
         return multiply_one(e, p.what, &m, err);
-    return prepare(e, in.x, n, in.norm, &p, err) &&
-           multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
+    return prepare(e, in, n, &p, err) && multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
 }
 
 bool cuda_add_mixed(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,

@@ -2,6 +2,7 @@
 // router, the shared expert, the chosen ones, their sum. Once for a single token, and once for
 // many, some rows at a time.
 #include "engine_impl.h"
+#include "owed.h"
 
 // Gate and up are of one type: then one launch multiplies both.
 static bool is_pair(const struct gpu_layer *l, enum layer_weight gate, enum layer_weight up)
@@ -85,6 +86,7 @@ static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, c
         j.b = y;
         j.b_norm = l->v[EXPERT_POST_NORM];
         j.add = cuda_adding_normed(e, l, EXPERT_DOWN, l->v[FFN_POST_NORM], x, skip);
+        j.add.from = e->x_is_away ? e->s.x_away : NULL;
         return cuda_sum_parts(e, row0, NULL, true, n, skip, err) &&
                join_normed_launch(&e->q, &j, n, e->hp.n_embd, err);
     }

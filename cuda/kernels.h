@@ -75,6 +75,22 @@ enum {
     MATVEC_MAX_PARTS = 4,
 };
 
+// x = (from + scale (0: 1) * y), y normalised (RMSNorm) with weights norm (n_cols); then x *=
+// *times, unless that is NULL. All (n, n_cols). from NULL: x.
+struct add_normed {
+    const float *y, *norm;
+    float eps, scale;
+    const float *times;
+    float *x;
+    const uint32_t *skip; // see matvec
+    const float *from;
+};
+// Whether those who read such rows can make them: matvec for one, act for any number.
+static inline bool add_is_made_by_readers(uint32_t n_cols)
+{
+    return n_cols % 8 == 0 && n_cols <= 8192;
+}
+
 // Up to MATVEC_MAX_PARTS matrices times the same input in one launch.
 struct matvec {
     struct wmat w[MATVEC_MAX_PARTS];     // same n_cols
@@ -91,6 +107,9 @@ struct matvec {
     const float *x;    // (n_cols)
     const float *norm; // (n_cols) weights of the norm; NULL: no norm
     float eps;
+    // y not NULL: x is made of these first, which add_is_made_by_readers allows; x is add.from, and
+    // not where the kernel leaves it for others, since all its blocks read it.
+    struct add_normed add;
     // x NULL: columns prepared by act_launch, one row of act_row_bytes each. Quantised and plain
     // weight types take different forms.
     const void *act32, *act_f32;
@@ -196,6 +215,11 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32, void *act_f32, const struct act_f16 *f16,
                 struct error *err);
 
+// The same of what `add` makes, which add_is_made_by_readers allows, in f16's form, a packed one.
+bool act_added_launch(const struct queue *q, const struct add_normed *add, uint32_t n,
+                      uint32_t n_cols, const float *norm, float eps, const struct act_f16 *f16,
+                      struct error *err);
+
 // gate (n, n_ff) = act(gate) * up; up NULL: ones. p: of ACT_XIELU.
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
                  const float *up, size_t n_total, struct error *err);
@@ -220,15 +244,6 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
                            const float *bias, float scale, bool add, float *y, uint32_t n,
                            uint32_t n_cols, struct error *err);
 
-// x (n, n_cols) += scale (0: 1) * y (n, n_cols), y normalised (RMSNorm) with weights norm (n_cols).
-// Then x *= *times, unless that is NULL.
-struct add_normed {
-    const float *y, *norm;
-    float eps, scale;
-    const float *times;
-    float *x;
-    const uint32_t *skip;
-};
 bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32_t n,
                        uint32_t n_cols, struct error *err);
 

@@ -15,9 +15,8 @@
 //     a whole layer, H200). So the host does the divisions, and what the sums are finished with is
 //     looked for while the input is on its way.
 #include "activation.cuh"
+#include "added.cuh"
 #include "divide.cuh"
-#include "kernels.h"
-#include "quant.cuh"
 
 enum {
     SUMS_BYTES = 24576, // of a block's pairs, at most: then there are more blocks
@@ -109,31 +108,40 @@ static __device__ __forceinline__ void load_batch(const struct row_pair &p, uint
 // squares: the sums of the input's squares per warp. False: nothing to do.
 // Every token waits for this some hundred times: few round trips to L2, few instructions. `more` is
 // called by every thread when the input has been asked for, to ask for what else is needed of what
-// is the predecessor's, or anyone's.
-template <uint32_t TYPE, int N_WARP, typename F>
+// is the predecessor's, or anyone's. ADD: the input is still to be made (added.cuh); it is not
+// longer than what threads have under way.
+template <uint32_t TYPE, int N_WARP, int ADD, typename F>
 static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uint8_t *act,
                                                      float squares[N_WARP], F more)
 {
     constexpr uint32_t THREADS = N_WARP * WARP;
+    constexpr int N = ADD ? ADD : KEEP;
     const uint32_t n = m.w[0].n_cols;
     const uint32_t n_group = div_up(m.w[0].n_chunk * chunk_elems(TYPE), 8u);
-    float weight[8] = {1, 1, 1, 1, 1, 1, 1, 1}, v[KEEP][8], sum = 0.0f;
+    float weight[8] = {1, 1, 1, 1, 1, 1, 1, 1}, v[N][8], sum = 0.0f;
+    [[maybe_unused]] row_to_add<THREADS, N> owed;
     if (m.norm && threadIdx.x < n_group) // they come from far away
         load8<is_plain(TYPE)>(m.norm, threadIdx.x, n, weight);
+    if constexpr (ADD > 0)
+        owed.load_weights(m.add, n);
     griddep_wait(); // from here on the predecessor's results may be read
     const uint32_t skip = m.skip ? *m.skip : 0;
 #pragma unroll 1
-    for (uint32_t base = 0; base < n_group; base += KEEP * THREADS) {
+    for (uint32_t base = 0; base < n_group; base += N * THREADS) {
+        if constexpr (ADD > 0)
+            owed.load(m.add, 0, n);
 #pragma unroll
-        for (int k = 0; k < KEEP; k++)
+        for (int k = 0; k < N; k++)
             if (base + k * THREADS + threadIdx.x < n_group)
                 load8<is_plain(TYPE)>(m.x, base + k * THREADS + threadIdx.x, n, v[k]);
         if (base == 0)
             more();
         if (skip) // asked only now, so that all of these are under way together
             return false;
+        if constexpr (ADD > 0)
+            owed.add(m.add, 0, n, blockIdx.x == 0, v);
 #pragma unroll
-        for (int k = 0; k < KEEP; k++) {
+        for (int k = 0; k < N; k++) {
             if (base + k * THREADS >= n_group)
                 break;
             const uint32_t i = base + k * THREADS + threadIdx.x;
@@ -414,7 +422,7 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
 
 // Grid: blocks_per_sm per multiprocessor, fewer where there are fewer pairs. Dynamic shared memory:
 // the input (one column), then what share points to.
-template <uint32_t TA, uint32_t TB, int NCOL>
+template <uint32_t TA, uint32_t TB, int NCOL, int ADD>
 static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 1)
     matvec_kernel(const __grid_constant__ struct matvec m,
                   const __grid_constant__ struct matvec_grid g)
@@ -439,7 +447,7 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
         }
         begun = true;
         if constexpr (NCOL == 1)
-            return prepare_input<TA, N_WARP>(m, smem, squares, more);
+            return prepare_input<TA, N_WARP, ADD>(m, smem, squares, more);
         griddep_wait();
         more();
         return true;
@@ -492,7 +500,7 @@ bool matvec_row_fits(const struct queue *q, const struct matvec *m)
     return true;
 }
 
-template <uint32_t TA, uint32_t TB, int NCOL>
+template <uint32_t TA, uint32_t TB, int NCOL, int ADD = 0>
 static bool launch(const struct queue *q, const struct matvec *m, const struct matvec_grid *g,
                    struct error *err)
 {
@@ -520,33 +528,36 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL>, *m, grid);
+    struct matvec args = *m;
+    if (ADD && args.add.scale == 0.0f)
+        args.add.scale = 1.0f;
+    return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL, ADD>, args, grid);
 }
 
 // Mixtures of types that the usual quantisers make within one layer's Q, K and V: the second type
 // is V's. Others are launched one after the other.
-template <uint32_t TA>
+template <uint32_t TA, int ADD>
 static bool launch_mixed(const struct queue *q, const struct matvec *m, const struct matvec_grid *g,
                          uint32_t second, bool *known, struct error *err)
 {
     *known = true;
     if constexpr (TA == QUANT_Q2_K) {
         if (second == QUANT_Q3_K)
-            return launch<TA, QUANT_Q3_K, 1>(q, m, g, err);
+            return launch<TA, QUANT_Q3_K, 1, ADD>(q, m, g, err);
     }
     if constexpr (TA == QUANT_Q3_K) {
         if (second == QUANT_Q4_K)
-            return launch<TA, QUANT_Q4_K, 1>(q, m, g, err);
+            return launch<TA, QUANT_Q4_K, 1, ADD>(q, m, g, err);
         if (second == QUANT_Q5_K)
-            return launch<TA, QUANT_Q5_K, 1>(q, m, g, err);
+            return launch<TA, QUANT_Q5_K, 1, ADD>(q, m, g, err);
     }
     if constexpr (TA == QUANT_Q4_K || TA == QUANT_Q5_K) {
         if (second == QUANT_Q6_K)
-            return launch<TA, QUANT_Q6_K, 1>(q, m, g, err);
+            return launch<TA, QUANT_Q6_K, 1, ADD>(q, m, g, err);
     }
     if constexpr (TA == QUANT_Q5_0 || TA == QUANT_Q5_1) {
         if (second == QUANT_Q8_0)
-            return launch<TA, QUANT_Q8_0, 1>(q, m, g, err);
+            return launch<TA, QUANT_Q8_0, 1, ADD>(q, m, g, err);
     }
     *known = false;
     return false;
@@ -556,6 +567,8 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
 {
     struct matvec_grid g = {};
     uint32_t n_part = m->n_part, n_pair = 0;
+    // of what is added: a group for a thread; wider ones need the registers of a second type
+    const bool few = m->w[0].n_cols <= 8 * n_warp<1>() * WARP;
     g.n_same = 0;
     while (g.n_same < n_part && m->w[g.n_same].type == m->w[0].type)
         g.n_same++;
@@ -575,10 +588,12 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
         bool known = false, same = true;
         for (uint32_t i = g.n_same + 1; i < n_part; i++)
             same &= m->w[i].type == m->w[g.n_same].type;
-        if (m->x && same) {
+        if (m->x && same && (!m->add.y || few)) {
             uint32_t second = m->w[g.n_same].type;
             bool ok = with_type(m->w[0].type, [&](auto tag) {
-                return launch_mixed<decltype(tag)::value>(q, m, &g, second, &known, err);
+                constexpr uint32_t T = decltype(tag)::value;
+                return m->add.y ? launch_mixed<T, 1>(q, m, &g, second, &known, err)
+                                : launch_mixed<T, 0>(q, m, &g, second, &known, err);
             });
             if (known)
                 return ok;
@@ -596,7 +611,9 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
     }
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
-        return m->x                         ? launch<T, T, 1>(q, m, &g, err)
+        return m->add.y && few              ? launch<T, T, 1, 1>(q, m, &g, err)
+               : m->add.y                   ? launch<T, T, 1, KEEP>(q, m, &g, err)
+               : m->x                       ? launch<T, T, 1>(q, m, &g, err)
                : !m->alike && m->n_col <= 2 ? launch<T, T, 2>(q, m, &g, err)
                : !m->alike && m->n_col <= 4 ? launch<T, T, 4>(q, m, &g, err)
                                             : launch<T, T, 8>(q, m, &g, err);

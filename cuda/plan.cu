@@ -242,6 +242,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->route_counter = s->gemm_counters + gemm.counters / sizeof *s->counters;
     s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
     s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
+    s->x_away = (float *)take(a, (uint64_t)hp->n_embd * sizeof(float));
     s->q = (float *)take(a, (uint64_t)n_batch * n_q * (is_gated(m) ? 2 : 1) * sizeof(float));
     s->k = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));

@@ -1,6 +1,7 @@
 // What happens to whole rows of activations between the matrices: embedding, norms that no product
 // knows, what becomes of products that no kernel of their own finishes.
 #include "activation.cuh"
+#include "added.cuh"
 #include "block.cuh"
 #include "kernels.h"
 #include "quant.cuh"
@@ -154,12 +155,6 @@ template <uint32_t N> struct kept_row {
 
 enum { MOST_KEPT = 24, MOST_KEPT_TO_JOIN = 12 };
 
-// What add_normed leaves of an element.
-static __device__ __forceinline__ float added(float x, float factor, float w, float y, float times)
-{
-    return fmaf(factor * w, y, x) * times;
-}
-
 // Grid (n). KEPT, here and below: see with_kept.
 template <uint32_t KEPT>
 static __global__ void __launch_bounds__(THREADS)
@@ -173,8 +168,9 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_wait();
     const uint32_t skip = m.skip ? *m.skip : 0;
     const size_t at = (size_t)blockIdx.x * n_cols;
+    const float *const from = (m.from ? m.from : m.x) + at;
     y.load(m.y + at, n_cols);
-    x.load(m.x + at, n_cols);
+    x.load(from, n_cols);
     if (skip)
         return;
     float sum = 0.0f;
@@ -183,10 +179,10 @@ static __global__ void __launch_bounds__(THREADS)
         sum = fmaf(m.y[at + i], m.y[at + i], sum);
     const float factor = m.scale / sqrtf(block_sum(sum, part) / (float)n_cols + m.eps);
     y.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
-        m.x[at + i] = added(x.v[k], factor, w.v[k], v, times);
+        m.x[at + i] = added(x.v[k], factor, w.v[k] * v, times);
     });
     for (uint32_t i = y.rest(); i < n_cols; i += THREADS)
-        m.x[at + i] = added(m.x[at + i], factor, m.norm[i], m.y[at + i], times);
+        m.x[at + i] = added(from[i], factor, m.norm[i] * m.y[at + i], times);
 }
 
 // Grid (n)
@@ -207,7 +203,8 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t at = (size_t)blockIdx.x * n_cols;
     a.load(j.a + at, n_cols);
     b.load(j.b + at, n_cols);
-    x.load(m.x + at, n_cols);
+    const float *const from = (m.from ? m.from : m.x) + at;
+    x.load(from, n_cols);
     if (skip)
         return;
     float a_sum = 0.0f, b_sum = 0.0f, sum = 0.0f;
@@ -234,10 +231,10 @@ static __global__ void __launch_bounds__(THREADS)
         sum = fmaf(joined_rest(i), joined_rest(i), sum);
     const float factor = m.scale / sqrtf(block_sum(sum, part[2]) / (float)n_cols + m.eps);
     a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
-        m.x[at + i] = added(x.v[k], factor, norm.v[k], v, times);
+        m.x[at + i] = added(x.v[k], factor, norm.v[k] * v, times);
     });
     for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
-        m.x[at + i] = added(m.x[at + i], factor, m.norm[i], joined_rest(i), times);
+        m.x[at + i] = added(from[i], factor, m.norm[i] * joined_rest(i), times);
 }
 
 // Grid (n)
@@ -446,6 +443,8 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
 bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32_t n,
                        uint32_t n_cols, struct error *err)
 {
+    if (add_is_made_by_readers(n_cols)) // their way, whoever adds it up
+        return act_added_launch(q, a, n, n_cols, NULL, 0.0f, NULL, err);
     struct launch l = {.name = "add_normed",
                        .grid = dim3(n),
                        .block = dim3(THREADS),

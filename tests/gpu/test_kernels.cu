@@ -155,6 +155,53 @@ static void residuals_and_gates_agree(void)
     }
 }
 
+// What is still to be added to the input is added by the product's blocks: the same bits as by a
+// launch of its own before, and the sum is there for others.
+static void inputs_that_are_owed_something_are_made(void)
+{
+    struct random_stream r = {16};
+    const device_array<float> times(std::vector<float>{0.75f});
+    const device_array<uint32_t> skip(std::vector<uint32_t>{1});
+    for (uint32_t type : ALL_TYPES)
+        for (uint32_t n : {256u, 4608u}) { // one group for a thread, and two
+            const uint32_t rows = 24, second = type == QUANT_Q4_K ? (uint32_t)QUANT_Q6_K : type;
+            if (n > 256 && type != QUANT_Q4_K && type != QUANT_F16)
+                continue;
+            test_matrix a(r, type, rows, n), b(r, second, rows, n);
+            const std::vector<float> old(n, 7.0f);
+            const device_array<float> from(r.floats(n, 5.0)), y(r.floats(n, 0.3)),
+                post(r.floats(n, 2.0)), norm(r.floats(n, 2.0));
+            const std::vector<float> nothing(2 * rows, 7.0f);
+            device_array<float> x(old), made(old), want(nothing), got(nothing);
+            struct add_normed add = {y.p, post.p, 0.02f, 0.3f, times.p, x.p, nullptr, from.p};
+            must(add_normed_launch(&Q, &add, 1, n, &ERR));
+            check(x.get() != old, "%u columns: nothing was added", n);
+            struct matvec v = {};
+            v.w[0] = a.w, v.w[1] = b.w;
+            v.ld[0] = v.ld[1] = rows;
+            v.y[0] = want.p, v.y[1] = want.p + rows;
+            v.n_part = 2;
+            v.n_col = 1;
+            v.norm = norm.p;
+            v.eps = 0.02f;
+            v.x = x.p;
+            must(matvec_launch(&Q, &v, &ERR));
+            v.y[0] = got.p, v.y[1] = got.p + rows;
+            v.x = from.p;
+            v.add = add;
+            v.add.x = made.p;
+            v.skip = skip.p;
+            must(matvec_launch(&Q, &v, &ERR));
+            check(made.get() == old && got.get() == nothing,
+                  "something was made although the step was to be skipped");
+            v.skip = nullptr;
+            must(matvec_launch(&Q, &v, &ERR));
+            check(made.get() == x.get() && got.get() == want.get(),
+                  "%s, %u columns: other bits than by a launch of its own", quant_info(type)->name,
+                  n);
+        }
+}
+
 // Few multiprocessors: a block has many pairs of tiles, and of both types where a launch has two;
 // and so many rows that there must be more blocks than run at once.
 static void matvec_of_few_blocks_agrees(void)
@@ -440,6 +487,7 @@ static const struct tap_test tests[] = {
     {"fused Q, K, V with norm and biases agree, mixed types too",
      fused_parts_agree_with_separate_ones},
     {"residuals and gates agree", residuals_and_gates_agree},
+    {"inputs that are owed something are made", inputs_that_are_owed_something_are_made},
     {"a matrix times vectors agrees on few blocks", matvec_of_few_blocks_agrees},
     {"a finished decode leaves memory alone", a_finished_decode_leaves_memory_alone},
     {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},

@@ -240,7 +240,7 @@ static void normed_rows_are_added(void)
 {
     struct random_stream r = {31};
     const device_array<float> times(std::vector<float>{0.75f});
-    for (uint32_t n : {1u, 7u, 256u, 896u, 3585u, 6500u}) // more than threads keep
+    for (uint32_t n : {1u, 7u, 256u, 896u, 3585u, 4608u, 6500u, 8192u, 8200u}) // more than is kept
         for (float scale : {0.0f, 0.22f}) {
             const uint32_t rows = 3;
             std::vector<float> x = r.floats(n * rows, 5.0), y = r.floats(n * rows, 0.3);
@@ -489,6 +489,35 @@ static void rows_have_the_same_bits_among_few_and_many(void)
     }
 }
 
+// Rows that are still to be added to, then packed, have the bits of a launch for each.
+static void rows_that_are_owed_something_are_made(void)
+{
+    struct random_stream r = {42};
+    const uint32_t n = 5;
+    for (uint32_t n_cols : {96u, 896u, 1040u, 4104u, 8192u})
+        for (uint32_t form : {(uint32_t)GEMM_FEW_PACKED, (uint32_t)GEMM_PACKED}) {
+            const std::vector<float> x = r.floats((size_t)n * n_cols, 4.0);
+            const device_array<float> y(r.floats((size_t)n * n_cols)), post(r.floats(n_cols)),
+                norm(r.floats(n_cols));
+            const size_t bytes = std::max(gemm_few_bytes(n, n_cols), gemm_pack_bytes(n, n_cols));
+            const std::vector<uint16_t> none(bytes / 2, 0xFFFF);
+            const std::vector<float> no_undo(gemm_undo_room(n), -1.0f);
+            device_array<float> apart(x), at_once(x), undo(no_undo), undo_at_once(no_undo);
+            device_array<uint16_t> packed(none), packed_at_once(none);
+            struct add_normed add = {y.p, post.p, 0.02f, 0.3f, nullptr, apart.p};
+            must(add_normed_launch(&Q, &add, n, n_cols, &ERR));
+            struct act_f16 f16 = {.x = (__half *)packed.p, .ld = form, .undo = undo.p};
+            must(act_launch(&Q, apart.p, n, n_cols, norm.p, 1e-5f, nullptr, nullptr, &f16, &ERR));
+            add.x = at_once.p;
+            f16.x = (__half *)packed_at_once.p, f16.undo = undo_at_once.p;
+            must(act_added_launch(&Q, &add, n, n_cols, norm.p, 1e-5f, &f16, &ERR));
+            check(apart.get() != x && apart.get() == at_once.get(),
+                  "%u columns: other rows than by a launch of its own", n_cols);
+            check(packed.get() == packed_at_once.get() && undo.get() == undo_at_once.get(),
+                  "%u columns, form %u: packed otherwise", n_cols, form);
+        }
+}
+
 // Each row by its own power of two, which its largest value decides, whichever thread has it.
 static void float16_rows_have_eleven_bits_of_any_magnitude(void)
 {
@@ -649,6 +678,7 @@ static const struct tap_test tests[] = {
     {"gates are cut off", gates_are_cut_off},
     {"rows are clamped", rows_are_clamped},
     {"normed rows are added", normed_rows_are_added},
+    {"rows that are owed something are made", rows_that_are_owed_something_are_made},
     {"rows are normed", rows_are_normed},
     {"logits are scaled and limited", logits_are_scaled_and_limited},
     {"joined rows are normed and added", joined_rows_are_normed_and_added},
