@@ -198,15 +198,23 @@ static bool tell(const struct cuda_engine *e, uint32_t n, const uint32_t *skip, 
     return tell_launch(&e->q, &t, n, err);
 }
 
-// gate = act(gate) * what the layer is told
-static bool gate_told(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                      struct error *err)
+// gate (n, width) = act(TOKEN_GATE's product) * what the layer is told
+static bool gate_told(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                      uint32_t n, struct error *err)
 {
     const uint32_t width = e->hp.n_embd_layer;
     const struct layer *f = l->facts;
-    return gate_told_launch(&e->q, f->act, &f->xielu, e->s.gate,
-                            e->s.told + (size_t)(l - e->layers) * width, e->hp.n_layer * width, n,
-                            width, err);
+    const float *told = e->s.told + (size_t)(l - e->layers) * width;
+    if (n == 0 && in.add.y && gate_is_fused(f)) {
+        struct matvec m = one_column(e, in, MATVEC_TIMES);
+        m.act = f->act;
+        add_part(&m, &l->w[TOKEN_GATE], told, e->s.gate);
+        return multiply_one(e, name_of(l, TOKEN_GATE), &m, err);
+    }
+    return cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, in, n, e->s.gate,
+                         err) &&
+           gate_told_launch(&e->q, f->act, &f->xielu, e->s.gate, told, e->hp.n_layer * width,
+                            rows_of_step(n), width, err);
 }
 
 // What reads the norm of its mixer.
@@ -631,9 +639,7 @@ static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t
     struct input in = {e->hp.n_side > 0 ? s->normed : s->x};
     if (!l->facts->w[TOKEN_GATE].data)
         return true;
-    if (!cuda_make_owed(e, &in) ||
-        !cuda_multiply(e, name_of(l, TOKEN_GATE), &l->w[TOKEN_GATE], NULL, in, n, s->gate, err) ||
-        !gate_told(e, l, rows_of_step(n), err))
+    if (!cuda_make_owed(e, &in) || !gate_told(e, l, in, n, err))
         return false;
     return e->hp.n_side > 0 ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
            : n == 0

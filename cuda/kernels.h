@@ -68,6 +68,7 @@ enum matvec_mode {
     MATVEC_STORE, // y = W x + bias
     MATVEC_ADD,   // y += scale * W x + bias
     MATVEC_GATED, // y[0] = act(w[0] x) * (w[1] x)
+    MATVEC_TIMES, // y = act(W x) * bias; only where add.y is there
 };
 
 enum {
@@ -99,7 +100,7 @@ struct matvec {
     uint32_t ld[MATVEC_MAX_PARTS];
     uint32_t n_part;
     enum matvec_mode mode;
-    enum activation act; // MATVEC_GATED: ACT_SILU or ACT_GELU_TANH
+    enum activation act; // of the last two modes: ACT_SILU or ACT_GELU_TANH
     float scale;         // MATVEC_ADD; 0: 1
     uint32_t n_col;      // 1 .. MATVEC_MAX_COLS
     // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and

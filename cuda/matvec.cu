@@ -359,7 +359,7 @@ static __device__ __forceinline__ float row_sum(const struct share<NCOL> &s, uin
 
 // Finishes the rows of a share, one per thread at a time; p, add: this thread's first, and what is
 // added to its first column.
-template <int NCOL>
+template <int NCOL, bool ADD>
 static __device__ __forceinline__ void finish(const struct matvec &m, const struct matvec_grid &g,
                                               const struct share<NCOL> &s, float norm,
                                               struct place p, float add)
@@ -374,6 +374,8 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
             float v = norm * g.scale[p.part] * row_sum(s, pair, t, r, col);
             if (m.mode == MATVEC_GATED)
                 v = activate(m.act, v) * (norm * g.scale[1]) * row_sum(s, pair, 1, r, col);
+            else if (ADD && m.mode == MATVEC_TIMES)
+                v = activate(m.act, v) * add;
             else
                 v += col == 0 ? add : bias_at(m, p) + sum_at(m, p, col);
             m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
@@ -387,7 +389,7 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
 // The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
 // makes the input ready and calls what it is given as prepare_input does; false: there is nothing
 // to do. squares: see prepare_input.
-template <uint32_t TYPE, int NCOL, typename F>
+template <uint32_t TYPE, int NCOL, bool ADD, typename F>
 static __device__ __forceinline__ bool
 multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
                uint8_t *smem, const uint8_t *act, size_t act_stride,
@@ -416,7 +418,7 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     if (NCOL == 1 && threadIdx.x >> pair_shift(m) < s.n)
         norm = norm_factor<n_warp<NCOL>()>(m, squares);
     __syncthreads();
-    finish<NCOL>(m, g, s, norm, p, bias + sum);
+    finish<NCOL, ADD>(m, g, s, norm, p, bias + sum);
     return true;
 }
 
@@ -452,10 +454,11 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
         more();
         return true;
     };
-    if (!multiply_parts<TA, NCOL>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
+    if (!multiply_parts<TA, NCOL, (ADD > 0)>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
         return;
     if constexpr (TA != TB) // few blocks have both
-        multiply_parts<TB, NCOL>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
+        multiply_parts<TB, NCOL, (ADD > 0)>(m, g, g.n_same, m.n_part, smem, act, stride, squares,
+                                            begin);
 }
 
 // ---- launchers

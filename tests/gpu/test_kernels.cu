@@ -199,6 +199,22 @@ static void inputs_that_are_owed_something_are_made(void)
             check(made.get() == x.get() && got.get() == want.get(),
                   "%s, %u columns: other bits than by a launch of its own", quant_info(type)->name,
                   n);
+
+            const std::vector<float> told = r.floats(rows), product = want.get();
+            const device_array<float> dt(told);
+            v.n_part = 1;
+            v.mode = MATVEC_TIMES;
+            v.bias[0] = dt.p;
+            for (enum activation act : GATES) {
+                v.act = act;
+                must(matvec_launch(&Q, &v, &ERR));
+                const std::vector<float> times_told = got.get();
+                for (uint32_t i = 0; i < rows; i++) {
+                    const double w = activated(act, product[i]) * told[i];
+                    check(fabs(times_told[i] - w) <= 1e-5 * (fabs(w) + fabs(product[i])),
+                          "row %u times what it is told: %g, expected %g", i, times_told[i], w);
+                }
+            }
         }
 }
 
