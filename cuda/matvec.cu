@@ -468,7 +468,19 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
-// The number of blocks, and what each has in dynamic shared memory, for n_pair pairs.
+// As few blocks for the pairs of one matrix as can be without one that has more to do: of 16 warps
+// eight have nothing where a pair has eight steps, and where some blocks have two pairs, those that
+// have one end soon for nothing. The multiprocessors left over are there for the next launch. Only
+// from a quarter of them on, and not more than half: what brings the weights are all of them.
+static uint32_t enough_blocks(uint32_t n, uint32_t n_pair, uint32_t n_step, uint32_t n_sm)
+{
+    const uint32_t longest = div_up(div_up(n_pair, n) * n_step, (uint32_t)n_warp<1>());
+    const uint32_t enough = div_up(n_pair, longest * n_warp<1>() / n_step);
+    return 20 * enough >= 9 * n_sm && 4 * enough <= 3 * n_sm ? lesser(enough, n) : n;
+}
+
+// The number of blocks, and what each has in dynamic shared memory, for n_pair pairs of n_chunk
+// chunks. alone: of one matrix.
 struct matvec_blocks {
     uint32_t n, sums_at, warps_at;
     size_t smem; // bytes
@@ -476,13 +488,16 @@ struct matvec_blocks {
 
 template <int NCOL>
 static struct matvec_blocks blocks_for(const struct queue *q, uint32_t type, uint32_t n_cols,
-                                       uint32_t n_pair)
+                                       uint32_t n_chunk, uint32_t n_pair, bool alone)
 {
     const size_t pair_bytes = sizeof(float[2][TILE_ROWS][NCOL]);
     const uint32_t at_once = lesser(n_pair, (uint32_t)(q->n_sm * blocks_per_sm<NCOL>()));
     const uint32_t at_least = div_up(n_pair, (uint32_t)(SUMS_BYTES / pair_bytes));
     struct matvec_blocks b;
     b.n = at_once > at_least ? at_once : at_least;
+    if (NCOL == 1 && alone)
+        b.n = enough_blocks(b.n, n_pair, div_up(n_chunk, 4u * n_ahead(type, NCOL)),
+                            (uint32_t)q->n_sm);
     const uint32_t n_share = div_up(n_pair, b.n);
     b.sums_at = NCOL == 1 ? (uint32_t)act_row_bytes(type, n_cols) : 0;
     b.warps_at = b.sums_at + (uint32_t)((n_share + 1) * pair_bytes);
@@ -498,7 +513,10 @@ bool matvec_row_fits(const struct queue *q, const struct matvec *m)
     for (uint32_t i = 0; i < (m->mode == MATVEC_GATED ? 1 : m->n_part); i++)
         n_pair += m->mode == MATVEC_GATED ? m->w[i].n_tile : div_up(m->w[i].n_tile, 2u);
     for (uint32_t i = 0; i < m->n_part; i++)
-        if (blocks_for<1>(q, m->w[i].type, m->w[i].n_cols, n_pair).smem + declared > q->smem_max)
+        if (blocks_for<1>(q, m->w[i].type, m->w[i].n_cols, m->w[i].n_chunk, n_pair, m->n_part == 1)
+                    .smem +
+                declared >
+            q->smem_max)
             return false;
     return true;
 }
@@ -508,7 +526,8 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                    struct error *err)
 {
     const uint32_t n_pair = g->first_pair[m->mode == MATVEC_GATED ? 1 : m->n_part];
-    const struct matvec_blocks b = blocks_for<NCOL>(q, TA, m->w[0].n_cols, n_pair);
+    const struct matvec_blocks b =
+        blocks_for<NCOL>(q, TA, m->w[0].n_cols, m->w[0].n_chunk, n_pair, m->n_part == 1);
     struct matvec_grid grid = *g;
     grid.sums_at = b.sums_at;
     grid.warps_at = b.warps_at;

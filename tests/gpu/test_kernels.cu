@@ -260,6 +260,40 @@ static void matvec_of_few_blocks_agrees(void)
 }
 
 // Nothing may be written when the step is to be skipped.
+// A matrix alone has fewer blocks than there are multiprocessors where none has more to do by that.
+static void matvec_of_enough_blocks_agrees(void)
+{
+    struct random_stream r = {17};
+    const int n_sm = Q.n_sm;
+    const struct {
+        uint32_t type, n;
+    } cases[] = {{QUANT_Q8_0, 2048}, {QUANT_Q4_K, 2560}, {QUANT_F16, 96}};
+    Q.n_sm = 4;
+    for (const auto &c : cases) // 5 pairs: 3 blocks, 2, and 4 still
+        for (enum matvec_mode mode : {MATVEC_STORE, MATVEC_ADD}) {
+            const uint32_t rows = 77;
+            test_matrix m(r, c.type, rows, c.n);
+            const std::vector<float> x = r.floats(c.n, 2.0), old = r.floats(rows, 10.0);
+            const device_array<float> dx(x);
+            device_array<float> y(old);
+            struct matvec v = {};
+            v.mode = mode;
+            v.w[0] = m.w;
+            v.y[0] = y.p;
+            v.ld[0] = rows;
+            v.n_part = v.n_col = 1;
+            v.x = dx.p;
+            must(matvec_launch(&Q, &v, &ERR));
+            product p = reference(m, x, 1);
+            for (uint32_t i = 0; i < rows && mode == MATVEC_ADD; i++)
+                p.y[i] += old[i], p.size[i] += 1;
+            const double w = worst(y.get(), p.y, p.size);
+            check(w <= tolerance(c.type), "%s, %u columns: off by %g", quant_info(c.type)->name,
+                  c.n, w);
+        }
+    Q.n_sm = n_sm;
+}
+
 static void a_finished_decode_leaves_memory_alone(void)
 {
     struct random_stream r = {15};
@@ -505,6 +539,7 @@ static const struct tap_test tests[] = {
     {"residuals and gates agree", residuals_and_gates_agree},
     {"inputs that are owed something are made", inputs_that_are_owed_something_are_made},
     {"a matrix times vectors agrees on few blocks", matvec_of_few_blocks_agrees},
+    {"a matrix times vectors agrees on enough blocks", matvec_of_enough_blocks_agrees},
     {"a finished decode leaves memory alone", a_finished_decode_leaves_memory_alone},
     {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},
     {"dequantised rows are those of the reference", dequantised_rows_are_those_of_the_reference},
