@@ -30,6 +30,7 @@ enum {
     ACT_THREADS = 512,
     ACT_KEEP = 2, // eights of a row that a thread has in registers
 };
+static_assert(8 * ACT_KEEP * ACT_THREADS >= ADD_MOST_COLS, "rows that are made here are kept");
 
 // Of a row: the sum of its squares, and the largest of it times norm.
 static __device__ __forceinline__ void look(float2 &seen, float v, float w)
@@ -108,6 +109,10 @@ struct no_add {
 };
 
 enum { NOT_PACKED = 2, NOTHING = 3 }; // beside GEMM_PACKED and GEMM_FEW_PACKED
+static constexpr bool is_packed(uint32_t form)
+{
+    return form != NOT_PACKED && form != NOTHING;
+}
 
 // Grid (n). One row that all threads together have in registers, in one packed form or as float32
 // and quantised: what every product of a pass waits for, so that nothing is executed but that.
@@ -118,7 +123,7 @@ static __global__ void __launch_bounds__(N_THREAD)
                     float *out_f32, const struct act_f16 f16, const ADD add)
 {
     constexpr bool ADDS = !std::is_same<ADD, no_add>::value;
-    constexpr bool PACKED = FORM != NOT_PACKED && FORM != NOTHING;
+    constexpr bool PACKED = is_packed(FORM);
     float kept[KEEP][8] = {}, weight[KEEP][8];
     [[maybe_unused]] row_to_add<N_THREAD, KEEP> owed;
     [[maybe_unused]] uint4 *to[KEEP];
@@ -281,9 +286,8 @@ template <uint32_t FORM, typename ADD>
 static bool launch_kept(struct launch l, const struct act_args &a, const ADD &add,
                         struct error *err)
 {
-    const uint32_t n_piece = FORM == NOT_PACKED || FORM == NOTHING
-                                 ? a.n_cols / 8
-                                 : div_up(a.n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
+    const uint32_t n_piece =
+        is_packed(FORM) ? div_up(a.n_cols, (uint32_t)GEMM_PACK_COLS) * 16 : a.n_cols / 8;
     const auto by = [&](auto n_thread, auto keep) {
         constexpr int N = decltype(n_thread)::value, KEEP = decltype(keep)::value;
         l.block = dim3(N);
@@ -334,7 +338,7 @@ bool act_added_launch(const struct queue *q, const struct add_normed *add, uint3
                              .dependent = q->dependent,
                              .recorder = q->recorder};
     struct add_normed m = *add;
-    m.scale = m.scale != 0.0f ? m.scale : 1.0f;
+    m.scale = scale_or_one(m.scale);
     const float *const from = m.from ? m.from : m.x;
     const struct act_f16 none = {};
     const struct act_args a = {from, norm, n_cols, eps, NULL, NULL, f16 ? *f16 : none};

@@ -300,7 +300,7 @@ bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const str
                       uint32_t n, struct error *err)
 {
     struct rank_sum sum = *s;
-    sum.scale = s->scale != 0.0f ? s->scale : 1.0f;
+    sum.scale = scale_or_one(s->scale);
     const uint32_t n_total = n * s->n_cols;
     bool ok = true;
     if (n_total >= x->n_link && s->n_cols % 4 == 0 && is_aligned16(s->part) && is_aligned16(s->y)) {

@@ -130,10 +130,12 @@ static bool experts_beside_one(struct cuda_engine *e, const struct gpu_layer *l,
 {
     struct matvec m = one_column(e, {e->s.gate, NULL}, MATVEC_STORE);
     add_part(&m, &l->w[FFN_DOWN], e->rank ? NULL : l->v[FFN_DOWN_BIAS], e->s.beside);
-    return multiply_one(e, name_of(l, FFN_DOWN), &m, err) &&
-           cuda_sum_apart(e, e->s.beside, l->v[FFN_DOWN_BIAS], 1, m.skip, err) &&
-           cuda_experts_one(e, l, cuda_stream(e), l->v[EXPERT_NORM], err) && cuda_is_back(e) &&
-           cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
+    if (!multiply_one(e, name_of(l, FFN_DOWN), &m, err) ||
+        !cuda_sum_apart(e, e->s.beside, l->v[FFN_DOWN_BIAS], 1, m.skip, err) ||
+        !cuda_experts_one(e, l, cuda_stream(e), l->v[EXPERT_NORM], err))
+        return false;
+    e->x_is_away = false; // joined, it is in s.x
+    return cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
 }
 
 // s.gate (n, n_ff) = act(s.gate) * up
@@ -225,7 +227,18 @@ static const char *mixes(const struct gpu_layer *l)
                                              : cuda_recurrent_group(l);
 }
 
-// n rows of x (n = 0: the one of a step) as the mixer, and as the feed-forward network reads them.
+// n rows of x (n = 0: the one of a step) as the mixer, and as the feed-forward network reads them:
+// normed, by whoever reads them or before, with what was owed to them.
+static bool read_stream(struct cuda_engine *e, const char *what, const float *w, const float *b,
+                        bool keep, uint32_t n, struct input *in, struct error *err)
+{
+    if (!read_normed(e, what, e->s.x, w, b, keep, rows_of_step(n), n ? NULL : &e->s.step->done, in,
+                     err))
+        return false;
+    cuda_make_owed(e, in);
+    return true;
+}
+
 static bool read_to_mix(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct input *in, struct error *err)
 {
@@ -233,20 +246,15 @@ static bool read_to_mix(struct cuda_engine *e, const struct gpu_layer *l, uint32
         *in = {e->s.normed, NULL, NULL};
         return true;
     }
-    if (l->facts->mixer == MIXER_NONE)
-        return true;
-    return read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
-                       input_is_kept(l->facts), rows_of_step(n), n ? NULL : &e->s.step->done, in,
-                       err) &&
-           cuda_make_owed(e, in);
+    return l->facts->mixer == MIXER_NONE ||
+           read_stream(e, mixes(l), l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS], input_is_kept(l->facts),
+                       n, in, err);
 }
 
 static bool read_to_feed(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                          struct input *in, struct error *err)
 {
-    return read_normed(e, feeds(l), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false,
-                       rows_of_step(n), n ? NULL : &e->s.step->done, in, err) &&
-           cuda_make_owed(e, in);
+    return read_stream(e, feeds(l), l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false, n, in, err);
 }
 
 // In parallel layers: as the mixer does, but where there is a norm of its own.
@@ -639,7 +647,8 @@ static bool end_layer(struct cuda_engine *e, const struct gpu_layer *l, uint32_t
     struct input in = {e->hp.n_side > 0 ? s->normed : s->x};
     if (!l->facts->w[TOKEN_GATE].data)
         return true;
-    if (!cuda_make_owed(e, &in) || !gate_told(e, l, in, n, err))
+    cuda_make_owed(e, &in);
+    if (!gate_told(e, l, in, n, err))
         return false;
     return e->hp.n_side > 0 ? cuda_altup_add(e, l, TOKEN_PROJ, TOKEN_POST_NORM, s->gate, n, err)
            : n == 0

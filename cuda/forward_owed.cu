@@ -110,19 +110,12 @@ bool cuda_add_block(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     return true;
 }
 
-bool cuda_make_owed(struct cuda_engine *e, struct input *in)
+void cuda_make_owed(struct cuda_engine *e, struct input *in)
 {
     in->add = e->owed; // none, mostly
     if (in->add.y)
         in->x = in->add.from;
     e->owed.y = NULL;
-    return true;
-}
-
-bool cuda_is_back(struct cuda_engine *e)
-{
-    e->x_is_away = false;
-    return true;
 }
 
 void cuda_owe_nothing(struct cuda_engine *e)

@@ -87,9 +87,16 @@ struct add_normed {
     const float *from;
 };
 // Whether those who read such rows can make them: matvec for one, act for any number.
+enum { ADD_MOST_COLS = 8192 }; // that the threads of one block have in registers
 static inline bool add_is_made_by_readers(uint32_t n_cols)
 {
-    return n_cols % 8 == 0 && n_cols <= 8192;
+    return n_cols % 8 == 0 && n_cols <= ADD_MOST_COLS;
+}
+
+// A factor that is 1 unless it is given.
+static inline float scale_or_one(float scale)
+{
+    return scale != 0.0f ? scale : 1.0f;
 }
 
 // Up to MATVEC_MAX_PARTS matrices times the same input in one launch.

@@ -29,6 +29,8 @@ template <int NCOL> static constexpr __host__ __device__ int n_warp()
     return NCOL == 1 ? 16 : 8;
 }
 
+static_assert(8 * KEEP * n_warp<1>() * WARP >= ADD_MOST_COLS, "an input that is made is kept");
+
 template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
 {
     return NCOL == 1 ? 1 : 2;
@@ -541,8 +543,7 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
         return error_set(err, ERR_FAIL, "CUDA: a matrix of %u tiles of %u chunks is too large",
                          m->w[0].n_tile, m->w[0].n_chunk);
     for (uint32_t i = 0; i < m->n_part; i++)
-        grid.scale[i] =
-            m->w[i].scale * (m->mode == MATVEC_ADD && m->scale != 0.0f ? m->scale : 1.0f);
+        grid.scale[i] = m->w[i].scale * (m->mode == MATVEC_ADD ? scale_or_one(m->scale) : 1.0f);
     struct launch l = {.name = "matvec",
                        .grid = dim3(b.n),
                        .block = dim3(n_warp<NCOL>() * WARP),
@@ -551,8 +552,7 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     struct matvec args = *m;
-    if (ADD && args.add.scale == 0.0f)
-        args.add.scale = 1.0f;
+    args.add.scale = scale_or_one(m->add.scale);
     return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL, ADD>, args, grid);
 }
 

@@ -19,13 +19,11 @@ bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enu
 // TOKEN_PROJ: now, or, where that can be, when the stream is read next; of n rows.
 bool cuda_add_block(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     const float *norm, uint32_t n, struct error *err);
-// *in reads the stream: it makes what is owed to it. (true)
-bool cuda_make_owed(struct cuda_engine *e, struct input *in);
+// *in reads the stream: it makes what is owed to it.
+void cuda_make_owed(struct cuda_engine *e, struct input *in);
 void cuda_owe_nothing(struct cuda_engine *e);
 
 // Where the stream of one token is: s.x or, in between, s.x_away.
 float *cuda_stream(const struct cuda_engine *e);
-// Others than cuda_add_block have left it in s.x. (true)
-bool cuda_is_back(struct cuda_engine *e);
 
 #endif

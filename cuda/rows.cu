@@ -155,37 +155,27 @@ template <uint32_t N> struct kept_row {
 
 enum { MOST_KEPT = 24, MOST_KEPT_TO_JOIN = 12 };
 
-// Grid (n). KEPT, here and below: see with_kept.
-template <uint32_t KEPT>
+// Grid (n): of rows that no reader makes (added.cuh).
 static __global__ void __launch_bounds__(THREADS)
     add_normed_kernel(const struct add_normed m, uint32_t n_cols)
 {
     __shared__ float part[N_WARP];
-    kept_row<KEPT> y, x, w;
     griddep_launch_dependents();
-    w.load(m.norm, n_cols);
     const float times = m.times ? *m.times : 1.0f;
     griddep_wait();
-    const uint32_t skip = m.skip ? *m.skip : 0;
+    if (m.skip && *m.skip)
+        return;
     const size_t at = (size_t)blockIdx.x * n_cols;
     const float *const from = (m.from ? m.from : m.x) + at;
-    y.load(m.y + at, n_cols);
-    x.load(from, n_cols);
-    if (skip)
-        return;
     float sum = 0.0f;
-    y.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v, v, sum); });
-    for (uint32_t i = y.rest(); i < n_cols; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         sum = fmaf(m.y[at + i], m.y[at + i], sum);
     const float factor = m.scale / sqrtf(block_sum(sum, part) / (float)n_cols + m.eps);
-    y.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
-        m.x[at + i] = added(x.v[k], factor, w.v[k] * v, times);
-    });
-    for (uint32_t i = y.rest(); i < n_cols; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         m.x[at + i] = added(from[i], factor, m.norm[i] * m.y[at + i], times);
 }
 
-// Grid (n)
+// Grid (n). KEPT, here and below: see with_kept.
 template <uint32_t KEPT>
 static __global__ void __launch_bounds__(THREADS)
     join_normed_kernel(const __grid_constant__ struct join_normed j, uint32_t n_cols)
@@ -307,11 +297,6 @@ static __global__ void __launch_bounds__(THREADS) upload_kernel(const struct upl
 }
 
 // ---- launchers
-
-static float scale_or_one(float scale)
-{
-    return scale != 0.0f ? scale : 1.0f;
-}
 
 static constexpr uint32_t lesser_of(uint32_t a, uint32_t b)
 {
@@ -453,9 +438,7 @@ bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32
                        .recorder = q->recorder};
     struct add_normed m = *a;
     m.scale = scale_or_one(a->scale);
-    return with_kept<MOST_KEPT>(n_cols, [&](auto kept) {
-        return launch_kernel(err, l, add_normed_kernel<kept()>, m, n_cols);
-    });
+    return launch_kernel(err, l, add_normed_kernel, m, n_cols);
 }
 
 bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
