@@ -5,6 +5,18 @@
 
 // ---- matrices
 
+// A matrix times one input, which is not normed.
+static struct matvec times_one(const test_matrix &m, uint32_t rows, const float *x, float *y)
+{
+    struct matvec v = {};
+    v.w[0] = m.w;
+    v.y[0] = y;
+    v.ld[0] = rows;
+    v.n_part = v.n_col = 1;
+    v.x = x;
+    return v;
+}
+
 static void matvec_agrees_for_every_type_and_shape(void)
 {
     struct random_stream r = {11};
@@ -16,12 +28,7 @@ static void matvec_agrees_for_every_type_and_shape(void)
                 test_matrix m(r, type, rows, n);
                 std::vector<float> x = r.floats(n, 3.0);
                 device_array<float> dx(x), y(rows);
-                struct matvec v = {};
-                v.w[0] = m.w;
-                v.y[0] = y.p;
-                v.ld[0] = rows;
-                v.n_part = v.n_col = 1;
-                v.x = dx.p;
+                const struct matvec v = times_one(m, rows, dx.p, y.p);
                 must(matvec_launch(&Q, &v, &ERR));
                 product p = reference(m, x, 1);
                 double w = worst(y.get(), p.y, p.size);
@@ -113,13 +120,8 @@ static void residuals_and_gates_agree(void)
         std::vector<float> x = r.floats(n, 0.2), old = r.floats(rows, 10.0);
         std::vector<float> bias = r.floats(rows);
         device_array<float> dx(x), y(old), h(rows), db(bias);
-        struct matvec v = {};
-        v.w[0] = gate.w;
-        v.y[0] = y.p;
-        v.ld[0] = rows;
-        v.n_part = v.n_col = 1;
+        struct matvec v = times_one(gate, rows, dx.p, y.p);
         v.mode = MATVEC_ADD;
-        v.x = dx.p;
         must(matvec_launch(&Q, &v, &ERR));
         product g = reference(gate, x, 1), u = reference(up, x, 1), p = g;
         for (uint32_t i = 0; i < rows; i++)
@@ -276,13 +278,8 @@ static void matvec_of_enough_blocks_agrees(void)
             const std::vector<float> x = r.floats(c.n, 2.0), old = r.floats(rows, 10.0);
             const device_array<float> dx(x);
             device_array<float> y(old);
-            struct matvec v = {};
+            struct matvec v = times_one(m, rows, dx.p, y.p);
             v.mode = mode;
-            v.w[0] = m.w;
-            v.y[0] = y.p;
-            v.ld[0] = rows;
-            v.n_part = v.n_col = 1;
-            v.x = dx.p;
             must(matvec_launch(&Q, &v, &ERR));
             product p = reference(m, x, 1);
             for (uint32_t i = 0; i < rows && mode == MATVEC_ADD; i++)
@@ -301,12 +298,7 @@ static void a_finished_decode_leaves_memory_alone(void)
     std::vector<float> x = r.floats(64), old = r.floats(40);
     device_array<float> dx(x), y(old);
     device_array<uint32_t> skip(std::vector<uint32_t>{1});
-    struct matvec v = {};
-    v.w[0] = m.w;
-    v.y[0] = y.p;
-    v.ld[0] = 40;
-    v.n_part = v.n_col = 1;
-    v.x = dx.p;
+    struct matvec v = times_one(m, 40, dx.p, y.p);
     v.skip = skip.p;
     must(matvec_launch(&Q, &v, &ERR));
     check(y.get() == old, "matvec wrote although the step was to be skipped");
@@ -329,12 +321,7 @@ static void matvec_gives_the_same_bits_again(void)
     struct random_stream r = {16};
     test_matrix m(r, QUANT_Q6_K, 200, 1536);
     device_array<float> dx(r.floats(1536)), y(200);
-    struct matvec v = {};
-    v.w[0] = m.w;
-    v.y[0] = y.p;
-    v.ld[0] = 200;
-    v.n_part = v.n_col = 1;
-    v.x = dx.p;
+    const struct matvec v = times_one(m, 200, dx.p, y.p);
     must(matvec_launch(&Q, &v, &ERR));
     std::vector<float> first = y.get();
     for (int i = 0; i < (full_size() ? 50 : 2); i++) {
