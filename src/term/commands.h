@@ -30,6 +30,7 @@ struct repl {
     enum finish finish;  // of the last answer
     bool history_failed; // said so once
     bool line_cut;       // the terminal has cut a line of the message
+    bool answered;       // at least once, if only in part: ends a chat of --single-turn
     bool leave;
     bool fatal; // standard output is gone
 };

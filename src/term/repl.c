@@ -144,6 +144,8 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     forget_interrupt(r);
     bool ok = kind == ANSWER_CONTINUE ? conversation_continue(r->c, &p, &r->finish, err)
                                       : conversation_answer(r->c, &p, &r->finish, err);
+    if (kind == ANSWER_CONTINUE ? ok : conversation_last_answer(r->c) != NULL)
+        r->answered = true;
     struct error end = {0};
     if (!view_end(&r->view, &end)) {
         r->fatal = true;
@@ -611,7 +613,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     while (ok && !r.leave) {
         ok = one_round(&r, death, err);
-        if (o->opt->single_turn && conversation_n_turns(r.c) > 0)
+        if (o->opt->single_turn && r.answered)
             break;
     }
     // Settings and the system prompt may have changed since the last turn.

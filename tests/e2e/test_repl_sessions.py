@@ -53,6 +53,21 @@ def test_the_chat_resumes_what_the_chat_saved(chat, tiny):
     assert got == want
 
 
+def test_a_single_turn_of_a_resumed_chat_is_an_answer_of_this_call(chat, hokku, tiny):
+    ask(hokku, tiny, "s", "one")
+    c = chat("-m", tiny, *SAMPLED, "-st", "--session", "s")
+    for line in ("", "/context", "/set temp 0", "/undo", "/redo", "/bogus"):
+        c.say(line)  # comes back to its prompt
+    c.p.send("two\r")
+    c.p.expect(pexpect.EOF)
+    c.p.close()
+    assert c.p.exitstatus == 0, c.p.before
+    assert hokku("sessions", "export", "s", "-").stdout.count(b"## You\n") == 2
+    again = chat("-m", tiny, "-st", "--session", "s")
+    again.p.send("/retry\r")
+    again.p.expect(pexpect.EOF)
+
+
 def test_a_session_opens_with_its_own_model_whatever_model_the_environment_has(hokku, chat, tiny):
     builtin = str(ROOT / "builtin/hokku-builtin.gguf")
     whole = hokku("-m", tiny, *SAMPLED, "--json", "--turns", input="one\ntwo words\n")
