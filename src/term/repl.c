@@ -58,28 +58,42 @@ static void tell_disobedience(struct repl *r)
     buf_release(&name);
 }
 
-static void tell_finish(struct repl *r)
+static void tell_full(struct repl *r)
 {
-    struct conversation *c = r->c;
-    switch (r->finish) {
-    case FINISH_INTERRUPTED:
-        if (mapped_failed())
-            break;
-        view_say(&r->view, "(stopped; /continue goes on)\n");
-        break;
-    case FINISH_LENGTH:
-        if (r->opt->n_predict == 0)
-            view_say(&r->view, "(n-predict is 0; with /set n-predict N, /continue goes on)\n");
-        else
-            view_say(&r->view, "(cut after %zu token%s, as n-predict says; /continue goes on)\n",
-                     c->session.stats.n_generated, c->session.stats.n_generated == 1 ? "" : "s");
-        break;
-    case FINISH_CONTEXT:
+    const unsigned n = r->c->session.engine->n_ctx;
+    if (r->opt->single_turn)
+        view_say(&r->view, "(cut: the context of %u tokens is full; %s--overflow shift)\n", n,
+                 r->c->no_larger ? "" : "a larger -c, or ");
+    else
         view_say(
             &r->view,
             "(cut: the context of %u tokens is full; /undo, /clear, %sor /set overflow drop or "
             "shift)\n",
-            c->session.engine->n_ctx, c->no_larger ? "" : "a larger -c, ");
+            n, r->c->no_larger ? "" : "a larger -c, ");
+}
+
+// (Where the chat ends behind its answer, no command is named: there is no prompt for it.)
+static void tell_finish(struct repl *r)
+{
+    struct conversation *c = r->c;
+    const bool last = r->opt->single_turn;
+    switch (r->finish) {
+    case FINISH_INTERRUPTED:
+        if (mapped_failed())
+            break;
+        view_say(&r->view, "(stopped%s)\n", last ? "" : "; /continue goes on");
+        break;
+    case FINISH_LENGTH:
+        if (r->opt->n_predict == 0)
+            view_say(&r->view, "(n-predict is 0%s)\n",
+                     last ? "" : "; with /set n-predict N, /continue goes on");
+        else
+            view_say(&r->view, "(cut after %zu token%s, as n-predict says%s)\n",
+                     c->session.stats.n_generated, c->session.stats.n_generated == 1 ? "" : "s",
+                     last ? "" : "; /continue goes on");
+        break;
+    case FINISH_CONTEXT:
+        tell_full(r);
         break;
     default:
         break;

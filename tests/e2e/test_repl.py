@@ -299,6 +299,16 @@ def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
     assert c.answer("/continue").strip() == parts[0].strip()
 
 
+@pytest.mark.parametrize("args, why", [(["-n", 10], "(cut after 10 tokens, as n-predict says)"), (["-n", 0], "(n-predict is 0)"),
+                                       (["-c", 32], "(cut: the context of 32 tokens is full; a larger -c, or --overflow shift)")])
+def test_a_chat_of_one_turn_names_no_command_behind_its_answer(chat, stories, args, why):
+    c = chat("-m", stories, *PLAIN, "-st", *args)
+    c.p.send("Once upon a time\r")
+    c.p.expect(pexpect.EOF)
+    c.p.close()
+    assert why in c.p.before and "/" not in ESCAPES.sub("", c.p.before) and c.p.exitstatus == 0, c.p.before
+
+
 def test_a_start_of_the_answer_is_shown_taken_back_and_kept_for_the_answer_that_begins_with_it(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 4, "--no-history")
     free = c.answer("Once upon a time")
