@@ -375,9 +375,12 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
 {
     size_t n = strlen(value);
     const bool off = is_off(value);
-    if (n > 2 && value[0] == '"' && value[n - 1] == '"') {
+    if (n >= 2 && value[0] == '"' && value[n - 1] == '"') {
         value[n - 1] = '\0';
         value++;
+        if (!*value)
+            return error_set(err, ERR_USAGE,
+                             "stop: found \"\", expected a text; /set stop off forgets all");
     }
     if (off) {
         r->opt->stop.n = 0;

@@ -233,6 +233,10 @@ def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     assert 'stop "END" "two words"' in (c.say("/set stop END"), c.say("/set stop two words"))[1]
     assert "stop off" in c.say("/set stop off")
     assert 'stop " two  words "' in c.say('/set stop " two  words "')  # as it is said, so it may be typed
+    refused = c.say('/set stop ""')  # as of -r ""
+    assert 'stop: found "", expected a text; /set stop off forgets all' in refused
+    assert c.say("/set stop").rstrip().endswith('stop " two  words "')
+    assert 'stop " two  words " """"' in c.say('/set stop """"')  # a text of two quotes is quoted itself
     assert re.search(r'\nstop +" two  words "', c.say("/set"))
     c.p.send("/set sto\t")
     c.p.expect_exact("/set stop ")
