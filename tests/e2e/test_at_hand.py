@@ -225,6 +225,24 @@ def test_a_prompt_of_ones_own_hides_none_whose_name_its_own_begins_with(hokku, t
     assert {b"@coder", b"@coder-rust"} < set(r.stderr.split(b"there are ")[1].strip().split(b", "))
 
 
+def test_a_prompt_of_ones_own_may_have_any_name_that_a_session_may_have(hokku, chat, tiny, tmp_path):
+    d = tmp_path / "config/hokku/prompts"
+    d.mkdir(parents=True)
+    for name in ("Review", "code.review-2", "Ü", "N" * 100):
+        (d / f"{name}.txt").write_text("Mine.\n")
+        r = hokku("-m", tiny, "-n", 1, "-sys", "@" + name, "hi")
+        assert r.returncode == 0, r.stderr
+        assert b"@" + name.encode() in hokku("--complete", "prompts").stdout.split(b"\0")
+    for name in ("two words", "N" * 101, ".hidden", "", "../prompts/Review"):
+        if "/" not in name:
+            (d / f"{name}.txt").write_text("Mine.\n")
+        r = hokku("-m", tiny, "-n", 1, "-sys", "@" + name, "hi")
+        assert r.returncode == 2 and b"expected 1 to 100 letters, digits, '_', '-' or '.', not beginning with '.'" in r.stderr, r.stderr
+        listed = r.stderr.split(b"there are ")[1].strip().split(b", ")
+        assert b"@Review" in listed and b"@" + name.encode() not in listed
+    assert "system prompt set" in chat("-m", tiny, "-n", 1).say("/system @Review")
+
+
 def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 4)
     assert "temp 0.5" in c.say("/set temp 0.5")
