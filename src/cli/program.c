@@ -193,7 +193,7 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "", context[CONTEXT_TEXT];
-        if (p->opt->tool == TOOL_NONE)
+        if (p->opt->tool == TOOL_NONE && !program_resumes(p))
             snprintf(seed, sizeof seed, " · seed %llu", (unsigned long long)p->opt->sampler.seed);
         out_say("hokku: %s · %s · %s on %s · %s%s", m->path, m->model->quant,
                 format_bytes(used, m->engine->mem_used), m->engine->device,
@@ -420,6 +420,11 @@ bool program_is_chat(const struct program *p)
         o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
     return p->stdin_tty && !o->lines && !o->turns && !o->dry_run &&
            (stays || (!o->prompt && !o->file));
+}
+
+bool program_resumes(const struct program *p)
+{
+    return p->opt->session || p->opt->base || p->opt->resume;
 }
 
 bool program_color(const struct program *p, bool tty)

@@ -61,6 +61,8 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
 
 // A conversation on the terminal: neither one answer nor many.
 bool program_is_chat(const struct program *p);
+// A saved conversation, which has settings and a seed of its own, is to be gone on with.
+bool program_resumes(const struct program *p);
 
 // Styles may be used on a stream that is (tty) a terminal.
 bool program_color(const struct program *p, bool tty);

@@ -204,6 +204,8 @@ static bool resume(struct chat *c, bool chat, struct error *err)
         session_open_unnamed(&c->session, o, &warning);
     if (ok && note.len && c->p->stderr_tty && !o->quiet)
         out_say("%s", buf_str(&note));
+    if (ok && o->verbose && program_resumes(c->p)) // what was saved may have brought it
+        out_say("hokku: seed %llu", (unsigned long long)o->sampler.seed);
     if (ok && warning.len && !o->quiet)
         for (char *rest = warning.data, *line; (line = strsep(&rest, "\n"));)
             out_say("hokku: %s", line);

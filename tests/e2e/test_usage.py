@@ -192,6 +192,22 @@ def test_a_random_seed_can_be_asked_for(hokku, stories):
     assert seed() == b"7" != seed("-s", "random") != seed("--seed=random")
 
 
+def test_the_seed_that_is_said_is_the_one_that_a_session_brings(hokku, stories):
+    def seeds(*a, **kw):
+        r = hokku("-v", "-m", stories, "-n", 1, "--json", *a, "hi", **kw)
+        said = re.findall(rb"\bseed (\d+)", r.stderr)
+        assert len(said) == 1, r.stderr
+        return int(said[0]), int(json.loads(r.stdout)["seed"])
+
+    assert seeds("--session", "s", "-s", 42) == (42, 42)
+    for args in (["--session", "s"], ["--base", "s"], ["--continue"]):
+        assert seeds(*args) == (42, 42), args
+    assert seeds("--base", "s", "-s", 7) == (7, 7)
+    for args in (["--session", "new"], ["--session", "new"], []):
+        said, used = seeds(*args)
+        assert said == used, args
+
+
 def test_a_stop_text_is_not_empty(hokku):
     r = hokku("-r", "", "hi")
     assert r.returncode == 2 and b'--reverse-prompt: found "", expected a text' in r.stderr, r
