@@ -169,6 +169,10 @@ bool action_edit(struct repl *r, char *arg, struct error *err)
             return false;
     }
     const struct message *m = conversation_turn(r->c, (size_t)n - 1);
+    if (memchr(buf_str(&m->text), '\0', m->text.len)) // of a file or a pipe: half of it is no edit
+        return error_set(err, ERR_FAIL,
+                         "the message of turn %zu has a NUL byte, which a line cannot have",
+                         (size_t)n);
     char *text = strndup(buf_str(&m->text), m->text.len);
     if (!text)
         return error_oom(err, "the message", m->text.len);

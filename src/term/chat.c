@@ -341,7 +341,7 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
         .home = p->opt->home,
         .editor = p->opt->editor,
         .temp_dir = p->opt->temp_dir,
-        .first_prompt = c->prompt.len ? buf_str(&c->prompt) : NULL,
+        .first_prompt = &c->prompt,
     };
     bool ok = repl_run(&r, death, err);
     buf_release(&banner);

@@ -615,9 +615,9 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         buf_puts(&r.frame, o->frame);
     if (o->opt->prefill)
         buf_puts(&r.prefill, o->opt->prefill);
-    if (o->first_prompt) {
+    if (o->first_prompt->len > 0) {
         struct error e = {0};
-        if (!send_message(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
+        if (!send_message(&r, buf_str(o->first_prompt), o->first_prompt->len, &e)) {
             ok = !r.fatal;
             view_say(&r.view, "hokku: %s\n", e.text);
             if (r.fatal && err)

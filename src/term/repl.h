@@ -13,15 +13,15 @@ struct repl_options {
     struct shape *shape;       // the same
     struct cancel *cancel;     // what the engine polls
     bool out_tty, err_tty, out_color, err_color;
-    bool dumb;                    // TERM=dumb: no escape sequences at all
-    const char *banner;           // untrusted parts are filtered here; NULL: none
-    const char *first_prompt;     // answered first; NULL: none
-    struct session_lock *session; // the session, already loaded; fd -1: none
-    bool resumed;                 // its last turn is shown
-    const char *home;             // of the user; NULL: none
-    const char *editor;           // the command of /editor
-    const char *temp_dir;         // for its file
-    const char *frame;            // each message is put into it (prompt_fill); NULL: none
+    bool dumb;                      // TERM=dumb: no escape sequences at all
+    const char *banner;             // untrusted parts are filtered here; NULL: none
+    const struct buf *first_prompt; // answered first; empty: none
+    struct session_lock *session;   // the session, already loaded; fd -1: none
+    bool resumed;                   // its last turn is shown
+    const char *home;               // of the user; NULL: none
+    const char *editor;             // the command of /editor
+    const char *temp_dir;           // for its file
+    const char *frame;              // each message is put into it (prompt_fill); NULL: none
     // Another model for the same conversation, with the options as they are; note: what to tell the
     // user. On failure nothing has changed, but that the model's memory may be empty; or, if not
     // even what was open can be opened again, the conversation has no sequence any more.
@@ -29,8 +29,9 @@ struct repl_options {
     void *user;
 };
 
-// The caller has the terminal (terminal_begin). Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;
-// the caller dies of it. Errors: those that make going on senseless (standard output is gone).
+// The caller has the terminal (terminal_begin). Returns true when the user leaves. *death is the
+// signal (SIGTERM, SIGHUP) that ended it, 0: none; the caller dies of it. Errors: those that make
+// going on senseless (standard output is gone).
 bool repl_run(const struct repl_options *o, int *death, struct error *err);
 
 // Opens a named session for main: takes the lock and, when the file exists, restores conversation

@@ -1,5 +1,6 @@
 """What a chat has at hand: files in and out, the clipboard, an editor, prompts of one's own, settings that say what they did."""
 import base64
+import json
 import os
 import re
 import time
@@ -319,6 +320,17 @@ def test_a_stop_text_comes_back_with_the_settings_that_undo_brings_back(chat, ho
     assert re.search(r'\nstop +"given" "first"', c.say("/set"))
     c.say("/redo")
     assert re.search(r'\nstop +"other"', c.say("/set"))
+
+
+def test_a_chat_begins_with_all_of_a_file_and_edits_nothing_less(chat, hokku, tiny, tmp_path):
+    (tmp_path / "nul.txt").write_bytes(b"before\0behind it\n")
+    args = ["-m", tiny, "-n", 3, "--temp", 0, "-f", tmp_path / "nul.txt"]
+    one = json.loads(hokku(*args, "--json").stdout)
+    c = chat(*args, "-cnv", "--session", "s")
+    assert f"{one['prompt_tokens'] + one['generated_tokens']} of " in c.say("/context")
+    assert "the message of turn 1 has a NUL byte, which a line cannot have" in c.say("/edit")
+    assert c.leave() == 0
+    assert b"before\0behind it\n" in hokku("sessions", "export", "s", "-").stdout
 
 
 def test_a_chat_that_begins_with_a_file_stays_open(home, tiny, tmp_path):
