@@ -190,7 +190,8 @@ static bool put_match(const char *name, size_t turn, const struct message *m, co
         end++;
     const size_t n = (size_t)(end - begin);
     if (!list)
-        return buf_printf(out, "%s turn %zu %s: %.*s\n", name, turn, who[m->role], (int)n, begin);
+        return buf_printf(out, "%s turn %zu %s: ", name, turn, who[m->role]) &&
+               buf_append(out, begin, n) && buf_putc(out, '\n'); // (with a NUL byte, too)
     return json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o}", "name",
                                                  json_text(name, strlen(name)), "turn",
                                                  (json_int_t)turn, "role", role[m->role], "text",

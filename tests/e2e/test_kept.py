@@ -358,6 +358,11 @@ def test_what_lies_in_the_folder_is_not_taken_for_a_session_of_that_name(hokku, 
         assert r.returncode == 1 and f"there is no session {name}, and no such file".encode() in r.stderr, r
 
 
+def test_what_is_found_behind_a_nul_byte_is_shown(hokku, tiny):
+    assert hokku("-m", tiny, "-n", "1", "--session", "s", input=b"before\0the needle is here\n").returncode == 0
+    assert hokku("sessions", "search", "needle").stdout == b"s turn 1 you: before\0the needle is here\n"
+
+
 def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, sessions, tmp_path):
     ask(hokku, tiny, "b", "a Word that is found", "-sys", "Be kind.")
     ask(hokku, tiny, "a", "another")
