@@ -144,6 +144,10 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
 bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err)
 {
     bool found, ok = read_prompt(o, name, out, &found, err);
+    const char *nul = ok && found ? memchr(buf_str(out), '\0', out->len) : NULL;
+    if (nul) // what stands around a message would end there
+        return error_set(err, ERR_USAGE, "@%s: byte %zu is 0x00, expected text", name,
+                         (size_t)(nul - out->data) + 1);
     if (!ok || found)
         return ok;
     struct buf names = {0};

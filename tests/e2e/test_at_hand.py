@@ -244,6 +244,17 @@ def test_a_prompt_of_ones_own_may_have_any_name_that_a_session_may_have(hokku, c
     assert "system prompt set" in chat("-m", tiny, "-n", 1).say("/system @Review")
 
 
+def test_a_prompt_of_ones_own_with_a_nul_byte_is_refused(hokku, chat, tiny, tmp_path):
+    """What stands around a message would end there."""
+    d = tmp_path / "config/hokku/prompts"
+    d.mkdir(parents=True)
+    (d / "half.txt").write_bytes(b"Say {{input}}\0, and explain.\n")
+    r = hokku("-m", tiny, "-n", 1, "-sys", "@half", "hi")
+    assert r.returncode == 2 and b"@half: byte 14 is 0x00, expected text" in r.stderr and not r.stdout, r
+    c = chat("-m", tiny, "-n", 1)
+    assert "@half: byte 14 is 0x00, expected text" in c.say("/system @half") and "(no system prompt)" in c.say("/system")
+
+
 def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 4)
     assert "temp 0.5" in c.say("/set temp 0.5")
