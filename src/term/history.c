@@ -41,6 +41,18 @@ static void unescape(char *s)
     *w = '\0';
 }
 
+// Without the NUL bytes that a crash may leave in a file: the text would end at the first.
+static void drop_nuls(struct buf *text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text->len; i++)
+        if (text->data[i])
+            text->data[n++] = text->data[i];
+    if (n < text->len)
+        text->data[n] = '\0';
+    text->len = n;
+}
+
 bool history_load(const char *path, void (*add)(void *user, const char *entry), void *user,
                   struct error *err)
 {
@@ -57,6 +69,7 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
         buf_release(&text);
         return false;
     }
+    drop_nuls(&text);
     size_t n_lines = 0;
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
@@ -79,18 +92,27 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
     return true;
 }
 
+// Whether the last line has no end: a full disk has taken half of it.
+static bool is_cut_off(int fd)
+{
+    char last = '\n';
+    const off_t n = lseek(fd, 0, SEEK_END);
+    return n > 0 && pread(fd, &last, 1, n - 1) == 1 && last != '\n';
+}
+
 bool history_append(const char *path, const char *entry, struct error *err)
 {
     struct buf line = {0};
     bool ok = place_make_parents(path, err);
-    if (ok && !escape(entry, &line))
-        ok = error_oom(err, "a line of the history", strlen(entry));
     if (ok) {
-        int fd = place_open(path, O_WRONLY | O_CREAT | O_APPEND, err);
+        int fd = place_open(path, O_RDWR | O_CREAT | O_APPEND, err);
         ok = fd >= 0;
         if (ok) {
             fchmod(fd, 0600); // also when another program made it readable to all
-            ok = fd_write_all(fd, path, line.data, line.len, err);
+            if (is_cut_off(fd))
+                buf_putc(&line, '\n');
+            ok = escape(entry, &line) || error_oom(err, "a line of the history", strlen(entry));
+            ok = ok && fd_write_all(fd, path, line.data, line.len, err);
             close(fd);
         }
     }

@@ -171,6 +171,22 @@ def test_history_is_kept_private_and_comes_back(chat, stories, home):
     assert "a line to remember" in c.say("/context")
 
 
+def test_a_damaged_history_loses_no_line_but_the_damaged(chat, stories, home):
+    path = os.path.join(home["XDG_STATE_HOME"], "hokku", "history")
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
+        f.write(b"first\n" + bytes(100) + b"second\nhalf of the thi")
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    for entry in ("half of the thi", "second", "first"):
+        c.p.send("\x1b[A")
+        c.p.expect(entry, timeout=10)
+    c.p.send("\x05\x15")
+    c.say("a whole one")
+    assert c.leave() == 0
+    with open(path, "rb") as f:
+        assert f.read().endswith(b"\nhalf of the thi\na whole one\n")
+
+
 def test_no_history_leaves_no_file(chat, stories, home):
     c = chat("-m", stories, *PLAIN, "-n", 4, "--no-history")
     c.say("a secret")
