@@ -375,6 +375,7 @@ static bool print_plan(const struct chat *c, struct error *err)
 {
     struct buf text = {0};
     struct error failed = {0};
+    open_say_trained(c->p, &c->opened, c->p->opt->n_ctx);
     bool ok = open_plan(c->p, &c->opened, &text, &failed);
     bool printed = !text.len || out_text(OUT_STDOUT, buf_str(&text), text.len, err);
     buf_release(&text);

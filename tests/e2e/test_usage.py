@@ -456,12 +456,13 @@ def test_a_context_beyond_the_training_is_said(hokku, stories):
     (["bench", "-p", 1025, "-n", 0, "-r", 1], ["bench", "-p", 1024, "-n", 0, "-r", 1]),
     (["bench", "-p", 1, "-n", 4, "-d", 1021, "-r", 1], ["bench", "-p", 1, "-n", 4, "-d", 1020, "-r", 1]),
     (["bench", "-p", 1, "-n", 4, "-c", 1025, "-r", 1], ["bench", "-p", 1, "-n", 4, "--batch", 5, "-r", 1]),  # (of 1,280, but not each)
+    (["--dry-run", "-c", 1025], ["--dry-run", "-c", 1024]),
 ], ids=lambda a: "-".join(map(str, a)))
 def test_tools_say_a_context_beyond_the_training_too(hokku, tmp_path, beyond, within):
     text = tmp_path / "text"
     text.write_text("Write a haiku about the sea. " * (1 if beyond[0] == "score" else 400))
     for args, said in (beyond, True), (within, False):
-        r = hokku(*args, *([] if args[0] == "bench" else [text]), "-m", ROOT / "builtin/hokku-builtin.gguf", "--device", "cpu")
+        r = hokku(*args, *([] if args[0] in ("bench", "--dry-run") else [text]), "-m", ROOT / "builtin/hokku-builtin.gguf", "--device", "cpu")
         assert (b"a context of 1025 tokens: the model was trained on 1024" in r.stderr) == said, r
         assert r.returncode == 0 and r.stdout, r
 
