@@ -59,31 +59,43 @@ bool sampler_check_numbers(const struct sampler_settings *s, struct error *err)
     return true;
 }
 
+// What the model recommends, in place of *x, if it does.
+static bool read_recommended(const struct sampler_number *d, const struct gguf *g, double *x,
+                             struct error *err)
+{
+    int32_t whole = (int32_t)*x;
+    float number = (float)*x;
+    if (d->whole ? !gguf_get_i32(g, d->metadata_key, false, &whole, err)
+                 : !gguf_get_f32(g, d->metadata_key, false, &number, err))
+        return false;
+    *x = d->whole ? whole : (double)number;
+    return true;
+}
+
 bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
                          struct error *err)
 {
     for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++) {
         const struct sampler_number *d = &sampler_numbers[i];
-        void *at = (char *)s + d->offset;
+        char range[FORMAT_TEXT];
         if (!d->metadata_key || given >> i & 1)
             continue;
         // (Another model may have recommended something.)
-        memcpy(at, (const char *)&sampler_defaults + d->offset,
-               d->whole ? sizeof(int32_t) : sizeof(float));
-        if (!d->whole && !gguf_get_f32(g, d->metadata_key, false, at, err))
+        double x = sampler_number_get(&sampler_defaults, d);
+        if (!read_recommended(d, g, &x, err))
             return false;
-        if (d->whole) {
-            uint32_t x = *(int32_t *)at > 0 ? *(uint32_t *)at : 0;
-            if (!gguf_get_u32(g, d->metadata_key, false, &x, err))
-                return false;
-            *(int32_t *)at = x > INT32_MAX ? -1 : (int32_t)x; // refused below
-        }
+        const char *expected = sampler_number_expects(d, x, range);
+        if (expected)
+            return error_set(err, ERR_MODEL, "metadata key %s is %.10g, expected %s, as of --%s",
+                             d->metadata_key, d->whole ? x : format_float((float)x), expected,
+                             d->name);
+        void *at = (char *)s + d->offset;
+        if (d->whole)
+            *(int32_t *)at = (int32_t)x;
+        else
+            *(float *)at = (float)x;
     }
-    if (sampler_check_numbers(s, err))
-        return true;
-    if (err)
-        err->code = ERR_MODEL;
-    return false;
+    return true;
 }
 
 bool sampler_random_seed(uint64_t *seed, struct error *err)

@@ -29,8 +29,8 @@ double sampler_number_get(const struct sampler_settings *s, const struct sampler
 bool sampler_check_numbers(const struct sampler_settings *s, struct error *err);
 
 // Takes what the model recommends, or the default where it says nothing; but where bit i of `given`
-// is set, the user's sampler_numbers[i] stays. Errors: ERR_MODEL, and those of
-// sampler_check_numbers as ERR_MODEL.
+// is set, the user's sampler_numbers[i] stays. Errors: ERR_MODEL naming the key, the value, the
+// expectation.
 bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
                          struct error *err);
 

@@ -99,9 +99,11 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g,
 
 // Typed getters. `required`: absent is ERR_MODEL; otherwise absent leaves *out as it is and returns
 // true. A value of another type, or outside the range of the result, is ERR_MODEL naming the key,
-// the value and the expectation. Any integer type is accepted for u32, any float or integer type
-// for f32.
+// the value and the expectation. Any integer type is accepted for u32 and i32, any float or integer
+// type for f32.
 bool gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t *out,
+                  struct error *err);
+bool gguf_get_i32(const struct gguf *g, const char *key, bool required, int32_t *out,
                   struct error *err);
 bool gguf_get_f32(const struct gguf *g, const char *key, bool required, float *out,
                   struct error *err);

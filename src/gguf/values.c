@@ -83,6 +83,28 @@ bool gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t
     return true;
 }
 
+bool gguf_get_i32(const struct gguf *g, const char *key, bool required, int32_t *out,
+                  struct error *err)
+{
+    const struct gguf_kv *kv;
+    uint64_t v;
+    if (!find(g, key, required, &kv, err))
+        return false;
+    if (!kv)
+        return true;
+    if (is_signed(kv->type) && kv->v.i < 0) {
+        if (kv->v.i < INT32_MIN)
+            return error_set(err, ERR_MODEL, "metadata key %s is %lld, expected %d to %d", key,
+                             (long long)kv->v.i, INT32_MIN, INT32_MAX);
+        *out = (int32_t)kv->v.i;
+        return true;
+    }
+    if (!gguf_kv_uint(kv, INT32_MAX, &v, err))
+        return false;
+    *out = (int32_t)v;
+    return true;
+}
+
 bool gguf_get_f32(const struct gguf *g, const char *key, bool required, float *out,
                   struct error *err)
 {

@@ -99,12 +99,22 @@ def test_a_session_cannot_say_what_the_command_line_cannot(hokku, tmp_path, name
     assert path.read_bytes() == before
 
 
-def test_a_model_cannot_recommend_what_the_command_line_cannot(hokku, tmp_path):
+def recommending(path, **settings):
     kvs, tensors = make_gguf.model(arch="llama", layers=1, embd=32, heads=1, kv_heads=1, ff=32, vocab=300, mix=["F16"])
-    make_gguf.write(tmp_path / "m.gguf", [*kvs, ("general.sampling.top_p", make_gguf.Typed("f32", 2.0))], tensors)
-    r = hokku("-m", tmp_path / "m.gguf", "-n", 1, "hi")
-    assert r.returncode == 3 and b"m.gguf recommends" in r.stderr and b"--top-p" in r.stderr, r
-    assert hokku("-m", tmp_path / "m.gguf", "-n", 1, "--top-p", ".5", "hi").returncode == 0
+    make_gguf.write(path, kvs + [("general.sampling." + k, make_gguf.Typed(*v)) for k, v in settings.items()], tensors)
+    return path
+
+
+@pytest.mark.parametrize("key,kind,value,says,option", [
+    ("top_p", "f32", 2.0, "is 2, expected a number from 0 to 1", "--top-p=.5"), ("temp", "f32", 1e-38, "is 1e-38, expected 0, or 1e-30 at least", "--temp=.5"),
+    ("temp", "f32", float("nan"), "is nan, expected a finite", "--temp=.5"), ("top_k", "u32", 2**31, "is 2147483648, expected ", "--top-k=5"),
+    ("top_k", "i32", -1, "is -1, expected a whole number of at least 0", "--top-k=5"), ("top_k", "i64", -2**40, "is -1099511627776, expected ", "--top-k=5"),
+    ("min_p", "str", "x", "is of type string", "--min-p=.5"), ("penalty_repeat", "f32", 0.0, "is 0, expected a number from 1e-06", "--repeat-penalty=2")])
+def test_a_model_cannot_recommend_what_the_command_line_cannot(hokku, tmp_path, key, kind, value, says, option):
+    m = recommending(tmp_path / "m.gguf", **{key: (kind, value)})
+    r = hokku("-m", m, "-n", 1, "hi")
+    assert r.returncode == 3 and f"m.gguf recommends what is no setting (the option given overrides it): metadata key general.sampling.{key} {says}" in r.stderr.decode(), r
+    assert hokku("-m", m, "-n", 1, option, "hi").returncode == 0
 
 
 # ---------------------------------------------------------------------------------------------- replay
