@@ -117,6 +117,16 @@ def test_a_model_cannot_recommend_what_the_command_line_cannot(hokku, tmp_path, 
     assert hokku("-m", m, "-n", 1, option, "hi").returncode == 0
 
 
+def test_a_model_recommends_what_the_options_set(hokku, tmp_path):
+    """Each on its own changes the answer as the option of its name does."""
+    always = {"penalty_repeat": ("f32", 100.0)}
+    for settings, options in (({"xtc_probability": ("f32", 1.0), "xtc_threshold": ("f32", 0.0)}, ["--xtc-probability=1", "--xtc-threshold=0"]),
+                              ({"penalty_last_n": ("i32", -1)}, ["--repeat-last-n=-1"]), ({"penalty_last_n": ("u32", 0)}, ["--repeat-last-n=0"])):
+        answer = lambda model, *more: hokku("-m", model, "-n", 200, "-s", 1, "-no-cnv", "--ignore-eos", *more, "hi").stdout
+        plain, model = recommending(tmp_path / "plain.gguf", **always), recommending(tmp_path / "m.gguf", **always | settings)
+        assert answer(plain) != answer(model) == answer(plain, *options), (settings, options)
+
+
 # ---------------------------------------------------------------------------------------------- replay
 
 
