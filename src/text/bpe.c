@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/utf8.h"
 #include "base/hash.h"
 
@@ -79,10 +80,11 @@ uint32_t bpe_find_pair(const void *ctx, const char *text, const struct piece *le
 
 static bool bad_merge(struct error *err, uint64_t i, struct gguf_str s, const char *why)
 {
+    char shown[FORMAT_TEXT];
     return error_set(err, ERR_MODEL,
-                     "tokenizer.ggml.merges[%llu] is \"%.*s\": %s; expected two tokens of the "
+                     "tokenizer.ggml.merges[%llu] is \"%s\": %s; expected two tokens of the "
                      "vocabulary, separated by one space, that join into a third",
-                     (unsigned long long)i, (int)(s.len < 128 ? s.len : 128), s.data, why);
+                     (unsigned long long)i, format_text(shown, sizeof shown, s.data, s.len), why);
 }
 
 // One merge on its way through the two passes of a block.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/format.h"
 #include "text/scan.h"
 
 // White_Space of the Unicode character database, for use inside a class. PCRE2's own \s is wider
@@ -284,6 +285,7 @@ struct pretokenizer {
 static const struct row *find_row(const char *name, size_t len, struct error *err)
 {
     struct buf list = {0};
+    char shown[FORMAT_TEXT];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strlen(rows[i].name) == len && !memcmp(rows[i].name, name, len)) {
             buf_release(&list);
@@ -292,9 +294,9 @@ static const struct row *find_row(const char *name, size_t len, struct error *er
         buf_printf(&list, "%s%s", i ? ", " : "", rows[i].name);
     }
     error_set(err, ERR_MODEL,
-              "tokenizer.ggml.pre is \"%.*s\", a pre-tokenizer that hokku does not know; expected "
+              "tokenizer.ggml.pre is \"%s\", a pre-tokenizer that hokku does not know; expected "
               "one of %s",
-              (int)(len < 64 ? len : 64), name, buf_str(&list));
+              format_text(shown, sizeof shown, name, len), buf_str(&list));
     buf_release(&list);
     return NULL;
 }

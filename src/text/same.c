@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "text/tokenizer.h"
 
 static const char *const kinds[] = {
@@ -15,10 +16,11 @@ static bool same_token(const struct tokenizer *a, const struct tokenizer *b, int
 {
     const struct gguf_str x = tokenizer_text(a, id), y = tokenizer_text(b, id);
     const enum token_kind p = tokenizer_kind(a, id), q = tokenizer_kind(b, id);
+    char found[FORMAT_TEXT], expected[FORMAT_TEXT];
     if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
-        return error_set(err, ERR_MODEL, "token %d is \"%.*s\", expected \"%.*s\"", id,
-                         (int)(y.len < 40 ? y.len : 40), y.data, (int)(x.len < 40 ? x.len : 40),
-                         x.data);
+        return error_set(err, ERR_MODEL, "token %d is \"%s\", expected \"%s\"", id,
+                         format_text(found, sizeof found, y.data, y.len),
+                         format_text(expected, sizeof expected, x.data, x.len));
     return p == q ||
            error_set(err, ERR_MODEL, "token %d is of kind %s, expected %s", id, kinds[q], kinds[p]);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
@@ -248,15 +249,16 @@ static bool get_pre(const struct gguf *g, struct gguf_str *pre, struct error *er
 static bool load_kind(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     struct gguf_str model = {0};
+    char shown[FORMAT_TEXT];
     if (!gguf_get_str(g, "tokenizer.ggml.model", true, &model, err))
         return false;
     t->has_merges = model.len == 6 && !memcmp(model.data, "gemma4", 6);
     t->is_spm = t->has_merges || (model.len == 5 && !memcmp(model.data, "llama", 5));
     if (!t->is_spm && !(model.len == 4 && !memcmp(model.data, "gpt2", 4)))
         return error_set(err, ERR_MODEL,
-                         "tokenizer.ggml.model is \"%.*s\", expected one of gpt2 (byte-level BPE), "
+                         "tokenizer.ggml.model is \"%s\", expected one of gpt2 (byte-level BPE), "
                          "llama (SentencePiece), gemma4 (SentencePiece with merges)",
-                         (int)(model.len < 64 ? model.len : 64), model.data);
+                         format_text(shown, sizeof shown, model.data, model.len));
     return true;
 }
 

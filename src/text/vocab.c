@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/format.h"
 #include "base/hash.h"
 
 // Ids are int32_t everywhere; no model comes near.
@@ -110,6 +111,15 @@ int32_t vocab_find(const struct vocab *v, const char *s, size_t n)
     return vocab_find_hashed(v, s, n, vocab_hash(v, s, n));
 }
 
+static bool twice(int32_t first, uint32_t second, struct gguf_str text, struct error *err)
+{
+    char shown[FORMAT_TEXT];
+    return error_set(err, ERR_MODEL,
+                     "tokenizer.ggml.tokens: tokens %d and %u have the same text \"%s\", expected "
+                     "every text once",
+                     first, second, format_text(shown, sizeof shown, text.data, text.len));
+}
+
 static bool build_index(struct vocab *v, struct error *err)
 {
     uint64_t cap = 64;
@@ -142,10 +152,7 @@ static bool build_index(struct vocab *v, struct error *err)
             for (; v->slots[k].id >= 0; k = (k + 1) & v->mask) {
                 struct gguf_str o = v->text[v->slots[k].id];
                 if (v->slots[k].tag == tag && o.len == s.len && !memcmp(o.data, s.data, s.len))
-                    return error_set(err, ERR_MODEL,
-                                     "tokenizer.ggml.tokens: tokens %d and %u have the same text "
-                                     "\"%.*s\", expected every text once",
-                                     v->slots[k].id, i, (int)(s.len < 64 ? s.len : 64), s.data);
+                    return twice(v->slots[k].id, i, s, err);
             }
             v->slots[k].tag = tag;
             v->slots[k].id = (int32_t)i;

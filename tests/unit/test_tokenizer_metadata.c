@@ -179,6 +179,24 @@ static void ids_of_absent_tokens_are_minus_one(void **state)
     drop(&m);
 }
 
+// They come from the file, and a message is one line.
+static void texts_in_messages_are_fit_to_be_read(void **state)
+{
+    (void)state;
+    struct spec s = bpe_spec();
+    s.model = "a\n\x1B[31m";
+    expect_refusal(&s, "tokenizer.ggml.model is \"a\\x0A\\x1B[31m\", expected");
+    s = bpe_spec();
+    s.pre = "a\n\xFF";
+    expect_refusal(&s, "tokenizer.ggml.pre is \"a\\x0A\\xFF\", a pre-tokenizer");
+    s = bpe_spec();
+    s.tokens[3] = s.tokens[4] = "a\nb";
+    expect_refusal(&s, "tokens 3 and 4 have the same text \"a\\x0Ab\"");
+    s = bpe_spec();
+    s.merges[1] = "a \n\x1B";
+    expect_refusal(&s, "tokenizer.ggml.merges[1] is \"a \\x0A\\x1B\"");
+}
+
 static void missing_pre_means_default(void **state)
 {
     (void)state;
@@ -606,6 +624,8 @@ static void another_vocabulary_is_told_by_what_differs(void **state)
     s.merges[1] = "ad c";
     s.tokens[4] = "adc";
     expect_other(&s, "token 1 is \"d\", expected \"b\"");
+    s.tokens[9] = "<unk\n>";
+    expect_other(&s, "token 9 is \"<unk\\x0A>\", expected \"<unk>\"");
     s.tokens[9] = "<unknown>";
     expect_other(&s, "token 9 is \"<unknown>\", expected \"<unk>\"");
     s.kinds[6] = 3;
@@ -633,6 +653,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merges_of_characters_follow_the_list),
         cmocka_unit_test(wrong_metadata_is_refused_by_name_and_value),
+        cmocka_unit_test(texts_in_messages_are_fit_to_be_read),
         cmocka_unit_test(ids_of_absent_tokens_are_minus_one),
         cmocka_unit_test(missing_pre_means_default),
         cmocka_unit_test(merges_apply_in_their_order_and_unknown_bytes_need_a_token),
