@@ -137,6 +137,15 @@ static void mark_control(struct tokenizer *t, const char *const *names)
     }
 }
 
+// More tokens that end an answer. Those of fill-in-the-middle come where what was to be filled in
+// is complete, and another file would begin.
+enum { N_MORE_ENDS = 5 };
+static const char *const more_end_keys[N_MORE_ENDS] = {
+    "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+    "tokenizer.ggml.fim_sep_token_id",
+};
+
 static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     static const char *const bos_names[] = {"<s>", "<|begin_of_text|>", "<｜begin▁of▁sentence｜>",
@@ -144,7 +153,7 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
     static const char *const eos_names[] = {"</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>",
                                             "<|endoftext|>", NULL};
     static const char *const unk_names[] = {"<unk>", NULL};
-    int32_t eot = -1, eom = -1;
+    int32_t more[N_MORE_ENDS] = {-1, -1, -1, -1, -1};
     mark_control(t, end_names);
     mark_control(t, markup_names);
     t->bos = find_control(t, bos_names);
@@ -152,10 +161,11 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
     t->unk = find_control(t, unk_names);
     if (!get_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, err) ||
         !get_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, err) ||
-        !get_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk, err) ||
-        !get_id(t, g, "tokenizer.ggml.eot_token_id", &eot, err) ||
-        !get_id(t, g, "tokenizer.ggml.eom_token_id", &eom, err))
+        !get_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk, err))
         return false;
+    for (size_t i = 0; i < N_MORE_ENDS; i++)
+        if (!get_id(t, g, more_end_keys[i], &more[i], err))
+            return false;
 
     // Text that no token covers becomes the unknown token; never a control token, though some files
     // name their end of text here.
@@ -166,10 +176,11 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
     t->is_mark = calloc(t->vocab.n, 1);
     if (!t->is_end || !t->is_mark)
         return error_oom(err, "the table of end tokens", t->vocab.n);
-    const int32_t ends[] = {t->eos, eot, eom};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends[i] >= 0)
-            t->is_end[ends[i]] = 1;
+    if (t->eos >= 0)
+        t->is_end[t->eos] = 1;
+    for (size_t i = 0; i < N_MORE_ENDS; i++)
+        if (more[i] >= 0)
+            t->is_end[more[i]] = 1;
     for (const char *const *name = end_names; *name; name++) {
         int32_t id = vocab_find(&t->vocab, *name, strlen(*name));
         if (id >= 0)

@@ -19,6 +19,7 @@ struct spec {
     size_t n_kinds, n_scores; // elements written; -1: key absent
     bool no_merges;
     int64_t bos, eos, unk, eot;             // 0: absent; else the value + 1
+    int64_t fim_pad, fim_rep, fim_sep;      // as these
     int add_bos, add_eos, add_space_prefix; // 0: absent, 1 false, 2 true
     bool ids_are_signed;
 };
@@ -100,6 +101,9 @@ static inline struct buf write_spec(const struct spec *s)
     n_kv += put_id(&b, s, "tokenizer.ggml.eos_token_id", s->eos);
     n_kv += put_id(&b, s, "tokenizer.ggml.unknown_token_id", s->unk);
     n_kv += put_id(&b, s, "tokenizer.ggml.eot_token_id", s->eot);
+    n_kv += put_id(&b, s, "tokenizer.ggml.fim_pad_token_id", s->fim_pad);
+    n_kv += put_id(&b, s, "tokenizer.ggml.fim_rep_token_id", s->fim_rep);
+    n_kv += put_id(&b, s, "tokenizer.ggml.fim_sep_token_id", s->fim_sep);
     n_kv += put_flag(&b, "tokenizer.ggml.add_bos_token", s->add_bos);
     n_kv += put_flag(&b, "tokenizer.ggml.add_eos_token", s->add_eos);
     n_kv += put_flag(&b, "tokenizer.ggml.add_space_prefix", s->add_space_prefix);

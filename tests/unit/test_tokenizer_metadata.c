@@ -179,6 +179,27 @@ static void ids_of_absent_tokens_are_minus_one(void **state)
     drop(&m);
 }
 
+// What would begin another file, or more filling, ends an answer, whatever it is called.
+static void tokens_of_filling_in_end_an_answer(void **state)
+{
+    (void)state;
+    struct spec s = bpe_spec();
+    struct made m = make(&s);
+    assert_false(tokenizer_is_end(m.tok, 0) || tokenizer_is_end(m.tok, 2) ||
+                 tokenizer_is_end(m.tok, 6));
+    drop(&m);
+    s.fim_pad = 1;
+    s.fim_rep = 3;
+    s.fim_sep = 7;
+    m = make(&s);
+    assert_non_null(m.tok);
+    assert_true(tokenizer_is_end(m.tok, 0) && tokenizer_is_end(m.tok, 2) &&
+                tokenizer_is_end(m.tok, 6) && !tokenizer_is_end(m.tok, 1));
+    drop(&m);
+    s.fim_sep = 11;
+    expect_refusal(&s, "tokenizer.ggml.fim_sep_token_id is 10, expected an id below the 10 tokens");
+}
+
 // They come from the file, and a message is one line.
 static void texts_in_messages_are_fit_to_be_read(void **state)
 {
@@ -655,6 +676,7 @@ int main(void)
         cmocka_unit_test(wrong_metadata_is_refused_by_name_and_value),
         cmocka_unit_test(texts_in_messages_are_fit_to_be_read),
         cmocka_unit_test(ids_of_absent_tokens_are_minus_one),
+        cmocka_unit_test(tokens_of_filling_in_end_an_answer),
         cmocka_unit_test(missing_pre_means_default),
         cmocka_unit_test(merges_apply_in_their_order_and_unknown_bytes_need_a_token),
         cmocka_unit_test(forgotten_control_marks_do_not_let_text_end_a_turn),
