@@ -97,7 +97,7 @@ struct options {
     bool json_close;
 
     // sampling, and which of it came from the user, so that a model's recommendation does not
-    // override it: bit i for sampler_numbers[i]
+    // override it (see engine/settings.h)
     struct sampler_settings sampler;
     uint32_t sampler_given;
     bool seed_given;

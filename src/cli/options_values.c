@@ -216,6 +216,7 @@ bool options_parse_bias(struct options *o, const char *value, struct error *err)
 
 bool options_parse_chain(struct options *o, const char *value, struct error *err)
 {
+    o->sampler_given |= SAMPLER_CHAIN_GIVEN;
     return sampler_parse_chain(value, o->sampler.chain, err);
 }
 

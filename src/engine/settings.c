@@ -72,6 +72,40 @@ static bool read_recommended(const struct sampler_number *d, const struct gguf *
     return true;
 }
 
+static bool is_chain(struct gguf_str list, uint8_t chain[SAMPLER_MAX_CHAIN])
+{
+    char text[256];
+    struct error ignored = {0};
+    if (list.len >= sizeof text || memchr(list.data, '\0', list.len))
+        return false;
+    memcpy(text, list.data, list.len);
+    text[list.len] = '\0';
+    return sampler_parse_chain(text, chain, &ignored);
+}
+
+static bool recommended_chain(uint8_t chain[SAMPLER_MAX_CHAIN], const struct gguf *g,
+                              struct error *err)
+{
+    static const char other[] = "general.sampling.mirostat", key[] = "general.sampling.sequence";
+    struct gguf_str list = {0};
+    int32_t mirostat = 0;
+    char shown[FORMAT_TEXT], all[256];
+    memcpy(chain, sampler_defaults.chain, SAMPLER_MAX_CHAIN);
+    if (!gguf_get_i32(g, other, false, &mirostat, err) || !gguf_get_str(g, key, false, &list, err))
+        return false;
+    if (mirostat != 0)
+        return error_set(err, ERR_MODEL,
+                         "metadata key %s is %d, expected 0: that sampler is not there, --samplers "
+                         "takes those that are",
+                         other, mirostat);
+    if (list.len == 0 || is_chain(list, chain))
+        return true;
+    sampler_format_chain(sampler_defaults.chain, all, sizeof all);
+    return error_set(err, ERR_MODEL,
+                     "metadata key %s is \"%s\", expected any of %s, as of --samplers", key,
+                     format_text(shown, sizeof shown, list.data, list.len), all);
+}
+
 bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
                          struct error *err)
 {
@@ -95,7 +129,7 @@ bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint3
         else
             *(float *)at = (float)x;
     }
-    return true;
+    return given & SAMPLER_CHAIN_GIVEN || recommended_chain(s->chain, g, err);
 }
 
 bool sampler_random_seed(uint64_t *seed, struct error *err)

@@ -20,6 +20,10 @@ struct sampler_number {
 enum { SAMPLER_TEMP, SAMPLER_N_NUMBERS = 16 };
 extern const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS];
 
+// Which settings are the user's, whatever a model recommends: bit i for sampler_numbers[i], and for
+// the order of samplers this.
+#define SAMPLER_CHAIN_GIVEN (1u << SAMPLER_N_NUMBERS)
+
 // What x would have to be to be taken for this setting: a constant, or text in out; NULL: it is
 // that.
 const char *sampler_number_expects(const struct sampler_number *d, double x, char out[FORMAT_TEXT]);
@@ -28,9 +32,8 @@ double sampler_number_get(const struct sampler_settings *s, const struct sampler
 // Every number is in its range. Errors: ERR_USAGE naming the setting, the value, the expectation.
 bool sampler_check_numbers(const struct sampler_settings *s, struct error *err);
 
-// Takes what the model recommends, or the default where it says nothing; but where bit i of `given`
-// is set, the user's sampler_numbers[i] stays. Errors: ERR_MODEL naming the key, the value, the
-// expectation.
+// Takes what the model recommends, or the default where it says nothing, for all but what is
+// `given`. Errors: ERR_MODEL naming the key, the value, the expectation.
 bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
                          struct error *err);
 

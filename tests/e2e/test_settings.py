@@ -109,7 +109,10 @@ def recommending(path, **settings):
     ("top_p", "f32", 2.0, "is 2, expected a number from 0 to 1", "--top-p=.5"), ("temp", "f32", 1e-38, "is 1e-38, expected 0, or 1e-30 at least", "--temp=.5"),
     ("temp", "f32", float("nan"), "is nan, expected a finite", "--temp=.5"), ("top_k", "u32", 2**31, "is 2147483648, expected ", "--top-k=5"),
     ("top_k", "i32", -1, "is -1, expected a whole number of at least 0", "--top-k=5"), ("top_k", "i64", -2**40, "is -1099511627776, expected ", "--top-k=5"),
-    ("min_p", "str", "x", "is of type string", "--min-p=.5"), ("penalty_repeat", "f32", 0.0, "is 0, expected a number from 1e-06", "--repeat-penalty=2")])
+    ("min_p", "str", "x", "is of type string", "--min-p=.5"), ("penalty_repeat", "f32", 0.0, "is 0, expected a number from 1e-06", "--repeat-penalty=2"),
+    ("mirostat", "i32", 2, "is 2, expected 0: that sampler is not there", "--samplers=top_k"), ("sequence", "str", "top_k;infill", 'is "top_k;infill", expected any of penalties;', "--samplers=top_k"),
+    ("sequence", "str", "top_k;" * 16, 'is "top_k;top_k', "--samplers=top_k"), ("sequence", "str", "a\0b\n", 'is "a\\x00b\\x0A"', "--samplers=top_k"),
+    ("sequence", "u32", 3, "is of type uint32", "--samplers=top_k")])
 def test_a_model_cannot_recommend_what_the_command_line_cannot(hokku, tmp_path, key, kind, value, says, option):
     m = recommending(tmp_path / "m.gguf", **{key: (kind, value)})
     r = hokku("-m", m, "-n", 1, "hi")
@@ -121,7 +124,8 @@ def test_a_model_recommends_what_the_options_set(hokku, tmp_path):
     """Each on its own changes the answer as the option of its name does."""
     always = {"penalty_repeat": ("f32", 100.0)}
     for settings, options in (({"xtc_probability": ("f32", 1.0), "xtc_threshold": ("f32", 0.0)}, ["--xtc-probability=1", "--xtc-threshold=0"]),
-                              ({"penalty_last_n": ("i32", -1)}, ["--repeat-last-n=-1"]), ({"penalty_last_n": ("u32", 0)}, ["--repeat-last-n=0"])):
+                              ({"penalty_last_n": ("i32", -1)}, ["--repeat-last-n=-1"]), ({"penalty_last_n": ("u32", 0)}, ["--repeat-last-n=0"]),
+                              ({"sequence": ("str", "temperature;typ_p")}, ["--samplers=temperature;typ_p"]), ({"sequence": ("str", ""), "mirostat": ("i32", 0), "penalty_last_n": ("i32", 3)}, ["--repeat-last-n=3"])):
         answer = lambda model, *more: hokku("-m", model, "-n", 200, "-s", 1, "-no-cnv", "--ignore-eos", *more, "hi").stdout
         plain, model = recommending(tmp_path / "plain.gguf", **always), recommending(tmp_path / "m.gguf", **always | settings)
         assert answer(plain) != answer(model) == answer(plain, *options), (settings, options)
