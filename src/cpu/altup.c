@@ -61,7 +61,7 @@ static void match_item(void *arg, size_t t, int thread)
     const float length = sqrtf(mean_square(stream(j->e, 0, t), n));
     for (size_t s = 1; s <= j->e->base.model->hp.n_side; s++) {
         float *x = stream(j->e, s, t);
-        const float times = length / sqrtf(fmaxf(mean_square(x, n), 1e-5f));
+        const float times = length / cpu_root(fmaxf(mean_square(x, n), 1e-5f));
         for (size_t i = 0; i < n; i++)
             x[i] *= times;
     }

@@ -28,7 +28,7 @@ static void to_length(float *x, size_t n, float eps, float scale)
     float squares = 0;
     for (size_t i = 0; i < n; i++)
         squares += x[i] * x[i];
-    const float length = sqrtf(squares);
+    const float length = cpu_root(squares);
     scale /= length < eps ? eps : length; // a NaN stays one
     for (size_t i = 0; i < n; i++)
         x[i] *= scale;

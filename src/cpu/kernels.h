@@ -6,6 +6,8 @@
 #ifndef HOKKU_CPU_KERNELS_H
 #define HOKKU_CPU_KERNELS_H
 
+#include <math.h>
+
 #include "model/model.h"
 
 enum {
@@ -17,6 +19,14 @@ enum {
     // too, so that a part lies in one piece.
     CPU_ATTN_SPLIT = 256
 };
+
+// The root of a sum of squares, by which numbers are divided. Squares are infinite long before what
+// was squared is: then a quotient must not be 0, which would pass for a result, but NaN, which
+// arrives in the logits (see engine/finite.h).
+static inline float cpu_root(float squares)
+{
+    return isinf(squares) ? NAN : sqrtf(squares);
+}
 
 enum cpu_isa { CPU_ISA_AUTO, CPU_ISA_PLAIN, CPU_ISA_AVX2, CPU_ISA_AVX512 };
 

@@ -74,7 +74,7 @@ static float squares(const float *x, float mean, size_t n)
 void CPU_NAME(rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
                         float *y)
 {
-    const float r = 1.0f / sqrtf(squares(x, 0.0f, n) / (float)n + eps);
+    const float r = 1.0f / cpu_root(squares(x, 0.0f, n) / (float)n + eps);
     for (size_t i = 0; i < n; i++)
         y[i] = w ? x[i] * r * w[i] : x[i] * r;
     for (size_t i = 0; b && i < n; i++)
@@ -92,7 +92,7 @@ void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float 
     if (i < n)
         sum = v16_add(sum, load_part(x + i, n - i));
     const float mean = v16_sum(sum) / (float)n;
-    const float r = 1.0f / sqrtf(squares(x, mean, n) / (float)n + eps);
+    const float r = 1.0f / cpu_root(squares(x, mean, n) / (float)n + eps);
     for (i = 0; i < n; i++)
         y[i] = (x[i] - mean) * r * w[i];
     for (i = 0; b && i < n; i++)
@@ -216,10 +216,14 @@ void CPU_NAME(activate)(enum activation act, const struct xielu *p, float *gate,
     }
 }
 
+// An infinite x does not become c, which is a logit as others are: x - x is 0, or then NaN.
 static v16 capped(v16 x, float scale, float c)
 {
     x = v16_mul(x, v16_set1(scale));
-    return c > 0 ? v16_mul(v16_tanh(v16_mul(x, v16_set1(1 / c))), v16_set1(c)) : x;
+    if (c <= 0)
+        return x;
+    const v16 y = v16_mul(v16_tanh(v16_mul(x, v16_set1(1 / c))), v16_set1(c));
+    return v16_fma(v16_sub(x, x), x, y);
 }
 
 void CPU_NAME(softcap)(float *x, float scale, float c, size_t n)

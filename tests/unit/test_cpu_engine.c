@@ -411,15 +411,17 @@ static void every_item_runs_once(void **state)
     pool_free(p);
 }
 
-static void nan_is_an_error_not_a_token(void **state)
+// The first n weights of a norm are `value`: no token comes of it.
+static void expect_no_token(size_t n, float value)
 {
-    (void)state;
     struct fixture f = load("llama", 0);
     struct error err = {0};
     const struct gguf_tensor *norm = gguf_find_tensor(f.m->gguf, "blk.1.ffn_norm.weight");
     assert_non_null(norm);
-    const float nan_value = NAN;
-    memcpy(f.block + ((const unsigned char *)norm->data - f.block), &nan_value, sizeof nan_value);
+    assert_true(n <= norm->ne[0]);
+    for (size_t i = 0; i < n; i++)
+        memcpy(f.block + ((const unsigned char *)norm->data - f.block) + i * sizeof value, &value,
+               sizeof value);
     const struct engine_params p = {.n_ctx = 40, .n_threads = 1};
     struct engine *e = open_engine(f.m, &p, CPU_ISA_AUTO);
     eval(e, some_tokens(), 5, LOGITS_LAST);
@@ -428,8 +430,22 @@ static void nan_is_an_error_not_a_token(void **state)
     assert_true(one_start(e, &d, &err));
     assert_false(one_next(e, &got, &err));
     assert_int_equal(err.code, ERR_FAIL);
+    assert_non_null(strstr(err.text, "is nan, expected a finite number"));
     one_close(e);
     unload(&f);
+}
+
+static void nan_is_an_error_not_a_token(void **state)
+{
+    (void)state;
+    expect_no_token(1, NAN);
+}
+
+// Of finite numbers whose squares are infinite a norm would make zeros, and of these a token.
+static void overflow_is_an_error_not_a_token(void **state)
+{
+    (void)state;
+    expect_no_token(32, 1e12f);
 }
 
 static void the_plan_says_what_fits(void **state)
@@ -493,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_job_stops_between_items),
         cmocka_unit_test(every_item_runs_once),
         cmocka_unit_test(nan_is_an_error_not_a_token),
+        cmocka_unit_test(overflow_is_an_error_not_a_token),
         cmocka_unit_test(the_plan_says_what_fits),
     };
     return RUN_TESTS("cpu_engine", tests);

@@ -282,6 +282,28 @@ static void check_layer_norm(const struct cpu_kernels *k, const float *x, const 
     }
 }
 
+// Finite numbers whose squares are not: zeros would pass for what is normed, as a capped infinite
+// logit would for a logit.
+static void check_overflow(const struct cpu_kernels *k, float *x, const float *w, size_t n,
+                           float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 2 ? 1e20f : -1e20f;
+    k->rms_norm(x, w, NULL, 1e-5f, n, y);
+    for (size_t i = 0; i < n; i++)
+        assert_true(isnan(y[i]));
+    k->layer_norm(x, w, NULL, 1e-5f, n, y);
+    for (size_t i = 0; n > 1 && i < n; i++)
+        assert_true(isnan(y[i]));
+    for (int what = 0; what < 3; what++) {
+        memset(y, 0, n * sizeof *y);
+        y[n / 2] = what == 0 ? NAN : what == 1 ? INFINITY : -INFINITY;
+        k->softcap(y, 0.7f, 3, n);
+        for (size_t i = 0; i < n; i++)
+            assert_true((isfinite(y[i]) != 0) == (i != n / 2));
+    }
+}
+
 static const struct xielu XIELU = {.p = 0.8f, .n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
 
 static double activation(enum activation act, double x)
@@ -360,6 +382,7 @@ static void test_norms_activations_rope_match_reference(void **state)
                     assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
                 }
             }
+            check_overflow(k, x, w, n, y);
             free(x);
             free(w);
             free(y);
