@@ -112,10 +112,11 @@ def encode_kv(key, value):
 # --- tensors --------------------------------------------------------------------------------
 
 class Tensor:
-    """name, ne (row length first), a type's name, and bytes or None for random blocks."""
+    """name, ne (row length first), a type's name, and bytes or None for random blocks; their standard
+    deviation, if it is not that of the other tensors."""
 
     def __init__(self, name, ne, type_name, data=None):
-        self.name, self.ne, self.type, self.data = name, list(ne), type_name, data
+        self.name, self.ne, self.type, self.data, self.std = name, list(ne), type_name, data, None
 
     @property
     def n_bytes(self):
@@ -225,16 +226,17 @@ class Tiles:
     def chunks(self, tensor, index):
         """The bytes of a tensor, in pieces."""
         number, _, size = TYPES[tensor.type]
+        std = tensor.std or self.std
         # An odd number of blocks: rows do not repeat after a power of two.
         n = self.TILE_BYTES // size | 1
         if tensor.n_bytes < self.TILE_BYTES // 8:
             n = tensor.n_bytes // size
-            yield draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 1, index]), self.std)
+            yield draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 1, index]), std)
             return
-        if tensor.type not in self.tiles:
-            self.tiles[tensor.type] = memoryview(
-                draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 0, number]), self.std))
-        tile = self.tiles[tensor.type]
+        if (tensor.type, std) not in self.tiles:
+            self.tiles[tensor.type, std] = memoryview(
+                draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 0, number]), std))
+        tile = self.tiles[tensor.type, std]
         at = int(np.random.default_rng([self.seed, 1, index]).integers(n)) * size
         left = tensor.n_bytes
         while left:
@@ -652,6 +654,22 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
 SCALES = {"F16": (0, 1), "Q8_0": (0, 1), "Q6_K": (104, 1)}  # where a block has its scale, in halves; how many
 
 
+def tell_tokens_apart(tensors):
+    """What a mixture's tokens see together, attention's means, a tenth as large as in other models, and embeddings as large as what
+    is normed, unless they are the head's, too. Else tokens become alike from layer to layer, and all choose the same few experts."""
+    by_name = {t.name: t for t in tensors}
+    if not any("ffn_gate_inp." in name for name in by_name):
+        return
+    if "output.weight" in by_name:
+        by_name["token_embd.weight"].std = 1.0
+    for name, tensor in by_name.items():
+        if name.endswith("attn_output.weight"):
+            tensor.std = STD / 10
+        if name.endswith("post_attention_norm.weight") and name.replace("post_attention_norm", "post_ffw_norm") in by_name:
+            tensor.data = (np.frombuffer(tensor.data, {"F32": "<f4", "F16": "<f2"}[tensor.type]) * np.float32(0.1)).astype(
+                {"F32": "<f4", "F16": "<f2"}[tensor.type]).tobytes()
+
+
 def chain(tensors, cycle, coin, seed):
     """What comes after a token is known: the next of the half vocabulary's cycles of `cycle` tokens, each with one of the other half
     that is as likely where its number is a multiple of `coin`, and goes on alike. So greedy text is new for `cycle` tokens and
@@ -773,6 +791,7 @@ def main():
         options["shapes"] = read_tsv(a.tsv)
         options["vocab"] = next(rows for n, _, rows, _ in options["shapes"] if n == "token_embd.weight")
     kvs, tensors = model(**options)
+    tell_tokens_apart(tensors)
     if a.chain:
         chain(tensors, *[int(n) for n in (a.chain + ":0").split(":")[:2]], a.seed)
     paths = write(a.out, kvs, tensors, a.seed, a.alignment, a.version, a.split, a.std)
