@@ -6,8 +6,12 @@
 // follow one another. A warp has 16 rows, or eight of gate and of up, from end to end, so that
 // their sums stay in its registers, and several steps of weights under way; the rows of an item
 // become float16 in shared memory meanwhile, times the power of two that their largest asks for.
+// Where there are fewer such warps than find room, two or four of them, a team, take its steps by
+// turns: a step's eight products wait for one another, and while one warp's do, others widen what
+// comes next. Who has multiplied hands its sums on, so they are added up in the same order.
 #include "butterfly.cuh"
 #include "expert_items.cuh"
+#include "ptx_hopper.cuh"
 
 enum {
     FEW_WARPS = 4,
@@ -17,13 +21,28 @@ enum {
     SOON_BLOCKS = 3,            // of a multiprocessor, see ALWAYS_SOON
 };
 
-// Steps of weights that a lane has under way: as registers allow.
-template <uint32_t TYPE> static constexpr int FEW_DEEP = is_plain(TYPE) ? 2 : 4;
-
 struct few_items {
-    uint32_t n_step;
+    uint32_t n_step, team; // team: warps of a tile
     struct widening w;
 };
+
+// Whether a step's weights become operands while the warp multiplies the step before, whose eight
+// instructions wait for one another: where a multiprocessor has few warps, and for types that take
+// many instructions to unpack; the registers for it leave room for fewer warps. TEAM: other warps
+// of the team do.
+enum few_way { THEN, SOON, TEAM };
+template <uint32_t TYPE> static constexpr bool ALWAYS_SOON = levels<TYPE>::N > 0;
+
+// Steps of weights that a lane has under way: as registers allow, and of a team fewer, since it has
+// more of them.
+template <uint32_t TYPE, enum few_way WAY>
+static constexpr int FEW_DEEP = is_plain(TYPE) || WAY == TEAM ? 2 : 4;
+
+// Of a multiprocessor, as registers allow.
+template <uint32_t TYPE, enum few_way WAY>
+static constexpr int FEW_BLOCKS = WAY == SOON      ? 2
+                                  : is_plain(TYPE) ? 3 - (WAY == TEAM)
+                                                   : 4 - (WAY == TEAM && ALWAYS_SOON<TYPE>);
 
 // ---- kernel
 
@@ -95,26 +114,49 @@ static __device__ __forceinline__ void bring_rows(const struct expert_gemm &m,
     __syncthreads();
 }
 
-// Whether a step's weights become operands while the step before is multiplied, whose eight
-// instructions wait for one another: where a multiprocessor has few warps, and for types that take
-// many instructions to unpack; the registers for it leave room for fewer warps.
-template <uint32_t TYPE> static constexpr bool ALWAYS_SOON = levels<TYPE>::N > 0;
+// The sums of a tile, from warp to warp of a team.
+struct few_hands {
+    uint64_t given[FEW_WARPS]; // to each warp
+    float4 sums[FEW_WARPS][WARP];
 
-// Grid (tiles of rows / FEW_WARPS, items).
-template <uint32_t TYPE, bool SOON>
-static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
-                                                          : is_plain(TYPE) ? 3
-                                                                           : 4)
+    // By one thread.
+    __device__ __forceinline__ void init()
+    {
+        for (int i = 0; i < FEW_WARPS; i++)
+            mbar_init(&given[i], WARP);
+        mbar_init_done();
+    }
+    __device__ __forceinline__ void give(uint32_t warp, uint32_t lane, const float acc[4])
+    {
+        sums[warp][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
+        mbar_arrive(&given[warp]);
+    }
+    // nth: time that this warp takes.
+    __device__ __forceinline__ void take(uint32_t warp, uint32_t lane, uint32_t nth, float acc[4])
+    {
+        mbar_wait(&given[warp], nth % 2);
+        const float4 v = sums[warp][lane];
+        acc[0] = v.x, acc[1] = v.y, acc[2] = v.z, acc[3] = v.w;
+    }
+};
+
+// Grid (teams of all tiles / those of a block, items).
+template <uint32_t TYPE, enum few_way WAY>
+static __global__ void __launch_bounds__(FEW_WARPS *WARP, (FEW_BLOCKS<TYPE, WAY>))
     expert_few_kernel(const __grid_constant__ struct expert_gemm m,
                       const __grid_constant__ struct few_items c)
 {
-    constexpr int DEEP = FEW_DEEP<TYPE>;
+    constexpr int DEEP = FEW_DEEP<TYPE, WAY>;
     constexpr uint32_t N = strip<TYPE>::N;
     __shared__ float undo[FEW_COLS];
     uint4 *const x = dynamic_smem<uint4>();
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t r = lane / 4, t = lane % 4, n_chunk = m.w[0].n_chunk;
-    const uint32_t at = blockIdx.x * FEW_WARPS + warp;
+    const uint32_t team = WAY == TEAM ? c.team : 1, member = warp % team;
+    const uint32_t at = (blockIdx.x * FEW_WARPS + warp) / team;
+    [[maybe_unused]] __shared__ struct few_hands hands;
+    if (HAVE_HOPPER && WAY == TEAM && threadIdx.x == 0)
+        hands.init(); // bring_rows lets the others see it
     griddep_launch_dependents();
     griddep_wait();
     const struct expert_item item = item_at(m, blockIdx.y);
@@ -128,8 +170,9 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
             w, item.expert * w.n_tile + min(m.gated ? at : 2 * at + i, w.n_tile - 1), r);
     }
     strip<TYPE> s[DEEP][2];
-    const auto request = [&](uint32_t step, strip<TYPE>(&to)[2]) { // behind the row its last ones
-        const uint32_t k0 = (4 * step + t) * N;
+    // Of the warp's own steps one; behind the row its last chunks.
+    const auto request = [&](uint32_t own, strip<TYPE>(&to)[2]) {
+        const uint32_t k0 = (4 * (own * team + member) + t) * N;
 #pragma unroll
         for (uint32_t j = 0; j < N; j++) {
             const uint32_t k = min(k0 + j, n_chunk - 1);
@@ -143,8 +186,8 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
         request(d, s[d]);
     bring_rows(m, item, c.n_step, x, undo);
 
-    uint32_t a[SOON ? 2 : 1][2][4][4]; // of steps by turns: halves
-    const auto widen = [&](uint32_t step, strip<TYPE>(&of)[2], uint32_t(&to)[2][4][4]) {
+    uint32_t a[WAY == SOON ? 2 : 1][2][4][4]; // of steps by turns: halves
+    const auto widen = [&](uint32_t own, strip<TYPE>(&of)[2], uint32_t(&to)[2][4][4]) {
         struct half_scales h[2];
         uint32_t q[2][8] = {};
 #pragma unroll
@@ -164,36 +207,44 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
                     to[half][k][2 + i] = odd[k];
                 }
             }
-        request(step + DEEP, of);
+        request(own + DEEP, of);
     };
     float acc[4] = {};
     // (columns beyond the item's are the first one again: nobody stores them)
-    const uint4 *column = x + (r < item.n ? r : 0) * (c.n_step * STEP_WORDS + SPREAD) + t;
-    if (SOON)
+    const uint4 *column =
+        x + (r < item.n ? r : 0) * (c.n_step * STEP_WORDS + SPREAD) + t + member * STEP_WORDS;
+    if (WAY == SOON)
         widen(0, s[0], a[0]);
 #pragma unroll 1
-    for (uint32_t step = 0; step < c.n_step; step += DEEP) {
+    for (uint32_t own = 0; own * team + member < c.n_step; own += DEEP) {
 #pragma unroll
         for (int d = 0; d < DEEP; d++) {
-            if (step + d >= c.n_step)
+            const uint32_t step = (own + d) * team + member;
+            if (step >= c.n_step)
                 break;
             uint4 v[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 v[i] = column[4 * i];
-            column += STEP_WORDS;
-            if constexpr (SOON)
-                widen(step + d + 1, s[(d + 1) % DEEP], a[(d + 1) % 2]);
+            column += team * STEP_WORDS;
+            if constexpr (WAY == SOON)
+                widen(own + d + 1, s[(d + 1) % DEEP], a[(d + 1) % 2]);
             else
-                widen(step + d, s[d], a[0]);
+                widen(own + d, s[d], a[0]);
+            if (HAVE_HOPPER && WAY == TEAM && step > 0)
+                hands.take(warp, lane, own + d - (member == 0), acc);
 #pragma unroll
             for (int k = 0; k < 8; k++) {
                 const uint4 &w = v[k / 2];
                 const uint32_t b[2] = {k % 2 ? w.z : w.x, k % 2 ? w.w : w.y};
-                mma_f16(acc, a[SOON ? d % 2 : 0][k / 4][k % 4], b);
+                mma_f16(acc, a[WAY == SOON ? d % 2 : 0][k / 4][k % 4], b);
             }
+            if (HAVE_HOPPER && WAY == TEAM && step + 1 < c.n_step)
+                hands.give(warp - member + (member + 1) % team, lane, acc);
         }
     }
+    if (WAY == TEAM && member != (c.n_step - 1) % team)
+        return; // another has the sums
 
     const uint32_t rows = m.w[0].rows, row0 = (m.gated ? at : 2 * at) * TILE_ROWS + r;
     float bias[2], scale[2];
@@ -236,26 +287,46 @@ bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols)
     return n_row <= EXPERT_FEW_ROWS && few_smem(n_row, n_cols) + declared <= q->smem_max;
 }
 
+// Warps for each of n_tile tiles: as many as find room at once on all multiprocessors, of which one
+// has so many blocks, as far as there are steps for them.
+static uint32_t team_size(const struct queue *q, uint32_t n_tile, uint32_t n_block, size_t smem,
+                          uint32_t n_step)
+{
+    const uint32_t room = lesser(n_block, (uint32_t)(q->smem_sm / (smem + 2048)));
+    for (uint32_t team = FEW_WARPS; q->hopper && team > 1; team /= 2)
+        if (team <= n_step &&
+            (uint64_t)n_tile * team <= (uint64_t)FEW_WARPS * room * (uint32_t)q->n_sm)
+            return team;
+    return 1;
+}
+
 bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err)
 {
     struct few_items c = {};
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
     c.w = expert_widening(m);
     const uint32_t n_tile = m->gated ? m->w[0].n_tile : div_up(m->w[0].n_tile, 2u);
-    struct launch l = {.name = "expert_few",
-                       .grid = dim3(div_up(n_tile, (uint32_t)FEW_WARPS), m->n_slot),
-                       .block = dim3(FEW_WARPS * WARP),
-                       .smem = few_smem(m->per_item, m->w[0].n_cols),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    const size_t smem = few_smem(m->per_item, m->w[0].n_cols);
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
-        if constexpr (T == QUANT_F32)
+        if constexpr (T == QUANT_F32) {
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
-        else if (ALWAYS_SOON<T> || l.grid.x * l.grid.y <= SOON_BLOCKS * (uint32_t)q->n_sm)
-            return launch_kernel(err, l, expert_few_kernel<T, true>, *m, c);
-        else
-            return launch_kernel(err, l, expert_few_kernel<T, ALWAYS_SOON<T>>, *m, c);
+        } else {
+            c.team = team_size(q, n_tile * m->n_slot, FEW_BLOCKS<T, TEAM>, smem, c.n_step);
+            struct launch l = {.name = "expert_few",
+                               .grid =
+                                   dim3(div_up(n_tile * c.team, (uint32_t)FEW_WARPS), m->n_slot),
+                               .block = dim3(FEW_WARPS * WARP),
+                               .smem = smem,
+                               .stream = q->stream,
+                               .dependent = q->dependent,
+                               .recorder = q->recorder};
+            if (c.team > 1)
+                return launch_kernel(err, l, expert_few_kernel<T, TEAM>, *m, c);
+            if (ALWAYS_SOON<T> || l.grid.x * l.grid.y <= SOON_BLOCKS * (uint32_t)q->n_sm)
+                return launch_kernel(err, l, expert_few_kernel<T, SOON>, *m, c);
+            return launch_kernel(err, l, expert_few_kernel < T, ALWAYS_SOON<T> ? SOON : THEN >, *m,
+                                 c);
+        }
     });
 }
