@@ -60,7 +60,7 @@ static __device__ __forceinline__ row_factors settle(float2 seen, uint32_t n_col
     seen = {part[threadIdx.x % N_PART], tops[threadIdx.x % N_PART]};
     butterfly(seen, N_PART / 2, sum_and_top());
     const float mean = seen.x / (float)n_cols;
-    const float rms = normed ? 1.0f / sqrtf(mean + eps) : 1.0f;
+    const float rms = normed ? 1.0f / sqrtf(of_squares(mean + eps)) : 1.0f;
     const float scale = half_range(seen.y * rms);
     if (f16.x && threadIdx.x == N_THREAD - 1) { // whose warp is the first to have no eights
         f16.undo[blockIdx.x] = half_range_undo(scale);

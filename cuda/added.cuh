@@ -54,7 +54,7 @@ template <int N_THREAD, int KEEP> struct row_to_add {
             part[threadIdx.x / WARP] = sum;
         __syncthreads();
         sum = lane_sum<N_PART / 2, 1>(part[threadIdx.x % N_PART]);
-        const float factor = a.scale / sqrtf(sum / (float)n_cols + a.eps);
+        const float factor = a.scale / sqrtf(of_squares(sum / (float)n_cols + a.eps));
         float4 *const x = reinterpret_cast<float4 *>(a.x + (size_t)row * n_cols);
         each(n_cols, [&](int k, uint32_t i) {
             for (int e = 0; e < 8; e++)

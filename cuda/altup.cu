@@ -45,7 +45,7 @@ static __device__ __forceinline__ void each(uint32_t n, F use)
 
 static __device__ __forceinline__ float rms_factor(float sum, uint32_t n, float eps)
 {
-    return 1.0f / sqrtf(sum / (float)n + eps);
+    return 1.0f / sqrtf(of_squares(sum / (float)n + eps));
 }
 
 // ---- kernels
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(THREADS)
     const float of_x = square_sum(old, rows, 0, a.n_embd, part[0]) / (float)a.n_embd;
     const float of_y = square_sum(old, rows, 1, a.n_embd, part[1]) / (float)a.n_embd;
     // (what is not a number stays so)
-    const float times = sqrtf(of_x) / sqrtf(of_y < 1e-5f ? 1e-5f : of_y);
+    const float times = sqrtf(of_x) / sqrtf(of_squares(of_y < 1e-5f ? 1e-5f : of_y));
     each<4>(a.n_embd,
             [&](uint32_t i, uint32_t k) { stream(a, s)[i] = times * old.at(rows, 1, i, k); });
 }

@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
         sum = fmaf(*at(i), *at(i), sum);
-    const float rms = 1.0f / sqrtf(block_sum(sum, part) / (float)n + a.eps);
+    const float rms = 1.0f / sqrtf(of_squares(block_sum(sum, part) / (float)n + a.eps));
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
         *at(i) = *at(i) * rms * norm[i];
 }

@@ -164,7 +164,7 @@ finish_head(const struct attention &a, const head_norm<DH> &norm, uint32_t lane,
 #pragma unroll
         for (int j = 0; j < h.N; j++)
             sum = fmaf(h.v[j].x, h.v[j].x, fmaf(h.v[j].y, h.v[j].y, sum));
-        float rms = rsqrtf(team_sum(sum) / (float)a.head_dim + a.eps);
+        float rms = rsqrtf(of_squares(team_sum(sum) / (float)a.head_dim + a.eps));
 #pragma unroll
         for (int j = 0; j < h.N; j++) {
             uint2 i = pair_at(a, lane + j * TEAM);

@@ -190,6 +190,13 @@ static inline void host_store_release(uint32_t *p, uint32_t v)
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
+// Of a sum of squares by whose root something is divided. Squares are infinite long before what was
+// squared is: then it is NaN, since a quotient of 0 would pass for a result (engine/finite.h).
+static __device__ __forceinline__ float of_squares(float v)
+{
+    return v + (v - v);
+}
+
 template <typename T> static __host__ __device__ __forceinline__ T lesser(T a, T b)
 {
     return a < b ? a : b;

@@ -43,7 +43,7 @@ static __device__ __forceinline__ bool mix_head(const struct delta_rows &d,
     }
     if (head >= 2 * d.delta.n_key_head) // values
         return true;
-    const float length = sqrtf(warp_sum(squares));
+    const float length = sqrtf(of_squares(warp_sum(squares)));
     const float scale = (head < d.delta.n_key_head ? 1.0f / sqrtf((float)n) : 1.0f) /
                         (length < d.eps ? d.eps : length); // a NaN stays one
 #pragma unroll
@@ -61,7 +61,7 @@ static __device__ __forceinline__ float norm_of(const struct delta_rows &d,
 #pragma unroll
     for (int i = 0; i < P / WARP; i++)
         squares = fmaf(y[i], y[i], squares);
-    return 1.0f / sqrtf(warp_sum(squares) / (float)d.delta.n_state + d.eps);
+    return 1.0f / sqrtf(of_squares(warp_sum(squares) / (float)d.delta.n_state + d.eps));
 }
 
 // Grid (ceil(rows / HEAD_WARPS), heads of queries, keys and values), a warp for a row. P: n_state,

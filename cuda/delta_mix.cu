@@ -21,7 +21,7 @@ static __global__ void __launch_bounds__(MIX_WARPS *WARP, 5)
 #pragma unroll
                  for (int o = P / 8; o > 0; o /= 2)
                      squares += __shfl_xor_sync(0xFFFFFFFFu, squares, o);
-                 const float length = sqrtf(squares);
+                 const float length = sqrtf(of_squares(squares));
                  const float scale = (head < n_key ? 1.0f / sqrtf((float)P) : 1.0f) /
                                      (length < d.eps ? d.eps : length); // a NaN stays one
 #pragma unroll

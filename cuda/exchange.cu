@@ -268,7 +268,7 @@ static __global__ void __launch_bounds__(THREADS)
             float sum = receive(x, &t, 0, i);
             for (uint32_t r = 1; r < x.n_rank; r++)
                 sum += receive(x, &t, r, i);
-            scale = 1.0f / sqrtf(sum / (float)of.n_whole + s.eps);
+            scale = 1.0f / sqrtf(of_squares(sum / (float)of.n_whole + s.eps));
         }
         __syncthreads();
         for (uint32_t c = threadIdx.x; c < of.n_cols; c += THREADS)

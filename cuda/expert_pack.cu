@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     __syncthreads();
     seen = lane < blockDim.x / WARP ? part[lane] : float2{0.0f, 0.0f};
     butterfly(seen, WARP / 2, sum_and_top());
-    const float rms = p.norm ? 1.0f / sqrtf(seen.x / (float)p.n_cols + p.eps) : 1.0f;
+    const float rms = p.norm ? 1.0f / sqrtf(of_squares(seen.x / (float)p.n_cols + p.eps)) : 1.0f;
     const float scale = half_range(seen.y * rms);
     for (uint32_t k = threadIdx.x; k < p.n_used; k += blockDim.x)
         p.undo[place_of(pair0 + k)] =

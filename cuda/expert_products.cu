@@ -193,7 +193,7 @@ static __device__ __forceinline__ float norm_factor(const struct expert_row &m,
 #pragma unroll
     for (int i = 0; i < ROW_WARPS; i++)
         sum += squares[i];
-    return rsqrtf(sum / (float)m.w[0].n_cols + m.eps);
+    return rsqrtf(of_squares(sum / (float)m.w[0].n_cols + m.eps));
 }
 
 template <uint32_t TYPE, int T> struct row_batch {

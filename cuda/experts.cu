@@ -44,7 +44,8 @@ static __device__ __forceinline__ void gate_shared(const struct choice &c, uint3
         squares += squares_of[w];
         dot += dot_of[w];
     }
-    c.shared[of] = sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
+    c.shared[of] =
+        sigmoid(c.norm ? dot / sqrtf(of_squares(squares / (float)c.n_cols + c.eps)) : dot);
 }
 
 // Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others
@@ -141,7 +142,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
             squares += part[1][i][r];
         }
         if (norm)
-            dot /= sqrtf(squares / (float)c.n_cols + c.eps);
+            dot /= sqrtf(of_squares(squares / (float)c.n_cols + c.eps));
         if (!shared && row < c.facts.n)
             m.logits[row] = dot + (m.bias ? m.bias[row] : 0.0f);
         else if (shared && r == 0)

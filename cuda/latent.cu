@@ -83,7 +83,8 @@ static __global__ void __launch_bounds__(THREADS)
         float sum = 0.0f;
         for (uint32_t k = threadIdx.x; k < l.n_kv; k += THREADS)
             sum = fmaf(kv[k], kv[k], sum);
-        const float rms = 1.0f / sqrtf(over_block<false>(sum, part) / (float)l.n_kv + l.eps);
+        const float rms =
+            1.0f / sqrtf(of_squares(over_block<false>(sum, part) / (float)l.n_kv + l.eps));
         for (uint32_t k = threadIdx.x; k < n_cached; k += THREADS)
             row[k] = k < l.n_kv ? kv[k] * rms * l.norm[k] : turned(l, i, kv + l.n_kv, k - l.n_kv);
         __syncthreads();

@@ -190,7 +190,7 @@ static __device__ __forceinline__ float norm_factor(const struct matvec &m,
 #pragma unroll
     for (int i = 0; i < N_WARP; i++)
         sum += squares[i];
-    return rsqrtf(sum / (float)m.w[0].n_cols + m.eps);
+    return rsqrtf(of_squares(sum / (float)m.w[0].n_cols + m.eps));
 }
 
 // This block's share of the pairs of one weight type, and what becomes of it.

@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(THREADS) tell_kernel(const struct told 
     float *told = t.told + at, sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < t.width; i += THREADS)
         sum = fmaf(t.scale * proj[i], t.scale * proj[i], sum);
-    const float factor = t.scale / sqrtf(block_sum(sum, part) / (float)t.width + t.eps);
+    const float factor = t.scale / sqrtf(of_squares(block_sum(sum, part) / (float)t.width + t.eps));
     for (uint32_t i = threadIdx.x; i < t.width; i += THREADS)
         told[i] = fmaf(factor * t.norm[i], proj[i], told[i]) * 0.70710678118654752f;
 }
@@ -170,7 +170,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         sum = fmaf(m.y[at + i], m.y[at + i], sum);
-    const float factor = m.scale / sqrtf(block_sum(sum, part) / (float)n_cols + m.eps);
+    const float factor = m.scale / sqrtf(of_squares(block_sum(sum, part) / (float)n_cols + m.eps));
     for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         m.x[at + i] = added(from[i], factor, m.norm[i] * m.y[at + i], times);
 }
@@ -205,8 +205,10 @@ static __global__ void __launch_bounds__(THREADS)
     a.each(n_cols, [&](uint32_t k, uint32_t, float v) { see(v, b.v[k]); });
     for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
         see(j.a[at + i], j.b[at + i]);
-    const float a_factor = 1.0f / sqrtf(block_sum(a_sum, part[0]) / (float)n_cols + m.eps);
-    const float b_factor = 1.0f / sqrtf(block_sum(b_sum, part[1]) / (float)n_cols + m.eps);
+    const float a_factor =
+        1.0f / sqrtf(of_squares(block_sum(a_sum, part[0]) / (float)n_cols + m.eps));
+    const float b_factor =
+        1.0f / sqrtf(of_squares(block_sum(b_sum, part[1]) / (float)n_cols + m.eps));
     auto joined = [&](float wa, float va, float wb, float vb) {
         return fmaf(a_factor * wa, va, b_factor * wb * vb);
     };
@@ -219,7 +221,8 @@ static __global__ void __launch_bounds__(THREADS)
     });
     for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
         sum = fmaf(joined_rest(i), joined_rest(i), sum);
-    const float factor = m.scale / sqrtf(block_sum(sum, part[2]) / (float)n_cols + m.eps);
+    const float factor =
+        m.scale / sqrtf(of_squares(block_sum(sum, part[2]) / (float)n_cols + m.eps));
     a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
         m.x[at + i] = added(x.v[k], factor, norm.v[k] * v, times);
     });
@@ -255,7 +258,7 @@ static __global__ void __launch_bounds__(THREADS)
     a.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v - mean, v - mean, sum); });
     for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
         sum = fmaf(x[i] - mean, x[i] - mean, sum);
-    const float factor = 1.0f / sqrtf(block_sum(sum, squares) / (float)n_cols + eps);
+    const float factor = 1.0f / sqrtf(of_squares(block_sum(sum, squares) / (float)n_cols + eps));
     a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
         y[i] = fmaf((v - mean) * factor, weight.v[k], bias.v[k]);
     });

@@ -129,7 +129,8 @@ static __global__ void __launch_bounds__(GATE_THREADS) ssm_gate_kernel(const str
     }
     for (uint32_t i = n_kept + threadIdx.x; i < n; i += GATE_THREADS)
         y[i] = gate(y[i], z[i]);
-    const float rms = s.norm ? 1.0f / sqrtf(block_sum(squares, part) / (float)n + s.eps) : 1.0f;
+    const float rms =
+        s.norm ? 1.0f / sqrtf(of_squares(block_sum(squares, part) / (float)n + s.eps)) : 1.0f;
 #pragma unroll
     for (uint32_t k = 0; k < GATE_KEPT; k++) {
         const uint32_t i = 4 * (threadIdx.x + k * GATE_THREADS);

@@ -1,10 +1,13 @@
 """--devices: one model on several GPUs, which are those of the emulation (tests/cuda_on_cpu)."""
 import json
 import os
+import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import BUILD, model
+from gguf import GGUFReader
 
 EMULATED = BUILD / "tests/gpu/hokku_emu"
 ASK = ["-no-cnv", "--temp", "0", "-n", "6", "-c", "128", "-b", "32", "Once upon a time"]
@@ -15,9 +18,9 @@ def emulated(tmp_path):
     if not EMULATED.exists():
         pytest.skip("a build without emulated GPUs (-Demulation=false)")
 
-    def run(*args, **env):
+    def run(*args, of=model("stories"), **env):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU", "XDG"))}
-        return subprocess.run([EMULATED, *map(str, args), "-m", model("stories")], capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
+        return subprocess.run([EMULATED, *map(str, args), "-m", of], capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
                               env={**clean, "HOME": str(tmp_path), "HOKKU_EMU_DEVICES": "3", **env})
     return run
 
@@ -117,3 +120,18 @@ def test_a_session_goes_on_with_other_devices(emulated, tmp_path):
     for args in (["--devices", "0,1"], ["--devices", "all"], ["--device", "cuda"], ["--device", "cpu"]):
         r = emulated("--session", "s", *args, "-n", 2, "-c", 128, "and")
         assert r.returncode == 0, r.stderr
+
+
+@pytest.mark.parametrize("family, norm, value", [
+    ("llama-biases", "ffn_norm", 1e12), ("qwen3moe", "ffn_norm", 1e12), ("gemma2-deep", "ffn_norm", 1e12), ("gemma3n", "ffn_norm", 1e12),
+    ("deepseek2", "ffn_norm", 1e12), ("qwen35-broad", "post_attention_norm", 1e12), ("starcoder2", "ffn_norm", 1e21)])
+def test_what_overflows_is_no_token(emulated, tmp_path, family, norm, value):
+    """Of finite numbers whose squares are infinite norms would make zeros, and these pass for results."""
+    damaged = tmp_path / "damaged.gguf"
+    shutil.copyfile(BUILD / f"tests/vectors/families/{family}-f16.gguf", damaged)
+    reader = GGUFReader(damaged, "r+")
+    next(t for t in reader.tensors if t.name == f"blk.0.{norm}.weight").data[:] = np.float32(value)
+    reader.data.flush()
+    for device in ("cpu", "cuda"):
+        r = emulated("--device", device, "-n", 1, "-no-cnv", "-c", 64, "hello there", of=damaged)
+        assert r.returncode == 1 and not r.stdout.strip() and b"expected a finite number" in r.stderr, (device, r)
