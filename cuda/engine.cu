@@ -99,7 +99,7 @@ static bool check_shape(const struct model *m, const struct engine_params *p,
                          "--device cpu");
     if (!cuda_check_facts(m, err) || !engine_has_positions(m, p->n_ctx, err))
         return false;
-    uint32_t head_dim = 1;
+    uint32_t head_dim = 1, widest = 0; // of all layers; which has it
     size_t smem = 0;
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         const struct layer *l = &m->layers[i];
@@ -107,12 +107,14 @@ static bool check_shape(const struct model *m, const struct engine_params *p,
         if (l->latent.n_kv > 0)
             attention_wide_scratch(l->n_head, l->head_dim, l->latent.n_kv, true, 1, &wide);
         else if (l->head_dim > head_dim)
-            head_dim = l->head_dim;
+            head_dim = l->head_dim, widest = i;
         smem = wide.smem > smem ? wide.smem : smem;
     }
     if (attention_smem(head_dim) == 0)
-        return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
-                         head_dim, ATTENTION_MAX_HEAD_DIM);
+        return error_set(err, ERR_MODEL,
+                         "layer %u: heads of %u numbers (attention.key_length), expected 1 to %d "
+                         "on a GPU; --device cpu takes wider ones",
+                         widest, head_dim, ATTENTION_MAX_HEAD_DIM);
     smem = attention_smem(head_dim) > smem ? attention_smem(head_dim) : smem;
     smem += 4096; // what the kernels declare themselves is less
     if (smem > d->smem_max)

@@ -3,10 +3,11 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
-from conftest import BUILD, model
+from conftest import BUILD, ROOT, model
 from gguf import GGUFReader
 
 EMULATED = BUILD / "tests/gpu/hokku_emu"
@@ -135,3 +136,12 @@ def test_what_overflows_is_no_token(emulated, tmp_path, family, norm, value):
     for device in ("cpu", "cuda"):
         r = emulated("--device", device, "-n", 1, "-no-cnv", "-c", 64, "hello there", of=damaged)
         assert r.returncode == 1 and not r.stdout.strip() and b"expected a finite number" in r.stderr, (device, r)
+
+
+def test_heads_that_are_too_wide_for_a_gpu_are_named(emulated, tmp_path):
+    wide = tmp_path / "wide.gguf"
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", wide, "--arch", "llama", "--layers", "2", "--embd", "64", "--heads", "1",
+                    "--head-dim", "520", "--ff", "64", "--types", "F16"], check=True, capture_output=True)
+    assert emulated("--device", "cpu", "-n", 1, "-no-cnv", "-c", 64, "hi", of=wide).returncode == 0
+    r = emulated("--device", "cuda", "-n", 1, "-no-cnv", "-c", 64, "hi", of=wide)
+    assert r.returncode == 3 and b"layer 0: heads of 520 numbers" in r.stderr and b"1 to 512 on a GPU; --device cpu" in r.stderr, r
