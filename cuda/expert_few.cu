@@ -18,7 +18,6 @@ enum {
     FEW_COLS = EXPERT_FEW_ROWS, // of an item: a tile of the matrix unit's columns
     STEP_WORDS = 16,            // of 16 bytes: a step of a row
     SPREAD = 4,                 // more of them from row to row: in different banks
-    SOON_BLOCKS = 3,            // of a multiprocessor, see ALWAYS_SOON
 };
 
 struct few_items {
@@ -26,12 +25,11 @@ struct few_items {
     struct widening w;
 };
 
-// Whether a step's weights become operands while the warp multiplies the step before, whose eight
-// instructions wait for one another: where a multiprocessor has few warps, and for types that take
-// many instructions to unpack; the registers for it leave room for fewer warps. TEAM: other warps
-// of the team do.
+// When a step's weights become operands: after the step before has been multiplied, whose eight
+// instructions wait for one another, or while it is (SOON), for types that take many instructions
+// to unpack; the registers for it leave room for fewer warps. TEAM: others of the team multiply.
 enum few_way { THEN, SOON, TEAM };
-template <uint32_t TYPE> static constexpr bool ALWAYS_SOON = levels<TYPE>::N > 0;
+template <uint32_t TYPE> static constexpr enum few_way ALONE = levels<TYPE>::N > 0 ? SOON : THEN;
 
 // Steps of weights that a lane has under way: as registers allow, and of a team fewer, since it has
 // more of them.
@@ -42,7 +40,7 @@ static constexpr int FEW_DEEP = is_plain(TYPE) || WAY == TEAM ? 2 : 4;
 template <uint32_t TYPE, enum few_way WAY>
 static constexpr int FEW_BLOCKS = WAY == SOON      ? 2
                                   : is_plain(TYPE) ? 3 - (WAY == TEAM)
-                                                   : 4 - (WAY == TEAM && ALWAYS_SOON<TYPE>);
+                                                   : 4 - (WAY == TEAM && ALONE<TYPE> == SOON);
 
 // ---- kernel
 
@@ -321,12 +319,8 @@ bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struc
                                .stream = q->stream,
                                .dependent = q->dependent,
                                .recorder = q->recorder};
-            if (c.team > 1)
-                return launch_kernel(err, l, expert_few_kernel<T, TEAM>, *m, c);
-            if (ALWAYS_SOON<T> || l.grid.x * l.grid.y <= SOON_BLOCKS * (uint32_t)q->n_sm)
-                return launch_kernel(err, l, expert_few_kernel<T, SOON>, *m, c);
-            return launch_kernel(err, l, expert_few_kernel < T, ALWAYS_SOON<T> ? SOON : THEN >, *m,
-                                 c);
+            return c.team > 1 ? launch_kernel(err, l, expert_few_kernel<T, TEAM>, *m, c)
+                              : launch_kernel(err, l, expert_few_kernel<T, ALONE<T>>, *m, c);
         }
     });
 }

@@ -33,9 +33,10 @@ static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, 
         struct expert_gemm few = {};
         few.w[0] = *w;
         few.n_slot = few.n_place = few.per_item = few.n_used = 1;
+        q.n_sm = 1 << 20; // room for teams
         if (!expert_few_launch(&q, &few, err))
             return false;
-        q.n_sm = 0; // the other of two
+        q.n_sm = 0; // and for none
         return expert_few_launch(&q, &few, err);
     }
     m.w[0] = *w;

@@ -57,21 +57,14 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
         if (few > n)
             break;
         check(expert_few_takes(&Q, few, n_cols), "no room for %u rows", few);
-        // which of its kernels hangs on how much there is to do: teams of four and of two warps,
-        // and warps alone, of few blocks and of many
+        // teams of four warps and of two, and warps alone, as there is room for
         const int n_tile = (int)(div_up(rows, 16u) * expert_items(n_expert, few * n_used, few));
-        const struct {
-            bool teams;
-            int n_sm;
-        } ways[] = {{true, n_tile}, {true, (n_tile + 7) / 8}, {false, n_tile}, {false, 0}};
-        for (const auto &way : ways) {
-            Q.hopper = way.teams;
-            Q.n_sm = way.n_sm;
+        for (int sms : {n_tile, (n_tile + 7) / 8, 0}) {
+            Q.n_sm = sms;
             const std::vector<float> those = c.run_few(few, p, m);
             check(std::equal(those.begin(), those.end(), got.begin()),
                   "%s: other bits by expert_few of %u rows", quant_info(type)->name, few);
         }
-        Q.hopper = true;
         Q.n_sm = n_sm;
     }
 }
