@@ -68,8 +68,9 @@ static bool find(const struct gguf *g, const char *key, bool required, const str
     return true;
 }
 
-bool gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t *out,
-                  struct error *err)
+// An integer of any type, from least (0, or below) to most.
+static bool get_whole(const struct gguf *g, const char *key, bool required, int64_t least,
+                      int64_t most, int64_t *out, struct error *err)
 {
     const struct gguf_kv *kv;
     uint64_t v;
@@ -77,31 +78,36 @@ bool gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t
         return false;
     if (!kv)
         return true;
-    if (!gguf_kv_uint(kv, UINT32_MAX, &v, err))
+    if (least < 0 && is_signed(kv->type) && kv->v.i < 0) {
+        if (kv->v.i < least)
+            return error_set(err, ERR_MODEL, "metadata key %s is %lld, expected %lld to %lld", key,
+                             (long long)kv->v.i, (long long)least, (long long)most);
+        *out = kv->v.i;
+        return true;
+    }
+    if (!gguf_kv_uint(kv, (uint64_t)most, &v, err))
         return false;
-    *out = (uint32_t)v;
+    *out = (int64_t)v;
+    return true;
+}
+
+bool gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t *out,
+                  struct error *err)
+{
+    int64_t x = required ? 0 : *out;
+    if (!get_whole(g, key, required, 0, UINT32_MAX, &x, err))
+        return false;
+    *out = (uint32_t)x;
     return true;
 }
 
 bool gguf_get_i32(const struct gguf *g, const char *key, bool required, int32_t *out,
                   struct error *err)
 {
-    const struct gguf_kv *kv;
-    uint64_t v;
-    if (!find(g, key, required, &kv, err))
+    int64_t x = required ? 0 : *out;
+    if (!get_whole(g, key, required, INT32_MIN, INT32_MAX, &x, err))
         return false;
-    if (!kv)
-        return true;
-    if (is_signed(kv->type) && kv->v.i < 0) {
-        if (kv->v.i < INT32_MIN)
-            return error_set(err, ERR_MODEL, "metadata key %s is %lld, expected %d to %d", key,
-                             (long long)kv->v.i, INT32_MIN, INT32_MAX);
-        *out = (int32_t)kv->v.i;
-        return true;
-    }
-    if (!gguf_kv_uint(kv, INT32_MAX, &v, err))
-        return false;
-    *out = (int32_t)v;
+    *out = (int32_t)x;
     return true;
 }
 
