@@ -145,6 +145,17 @@ bool place_read_shipped(const char *path, size_t max_bytes, struct buf *out, boo
     return read_checked(path, max_bytes, false, owner, out, found, err);
 }
 
+bool place_is_name(const char *name, size_t n)
+{
+    bool ok = n > 0 && n <= PLACE_NAME_MAX && name[0] != '.';
+    for (size_t i = 0; ok && i < n; i++) {
+        const unsigned char c = (unsigned char)name[i];
+        ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '.' ||
+             c == '_' || c == '-' || c >= 0x80;
+    }
+    return ok;
+}
+
 bool place_check(const char *path, struct error *err)
 {
     int fd = place_open(path, O_RDONLY, err);

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/place.h"
 
-enum { NAME_MAX_BYTES = 100 };
 static const char input_mark[] = "{{input}}";
 static const char builtin_model[] = "builtin/hokku-builtin.gguf";
 
@@ -47,18 +46,6 @@ char *shipped_model(struct error *err)
     return path;
 }
 
-// What a session may be called, too: the name of a file in its folder, and one word.
-static bool is_name(const char *name, size_t n)
-{
-    bool ok = n > 0 && n <= NAME_MAX_BYTES && name[0] != '.';
-    for (size_t i = 0; ok && i < n; i++) {
-        const unsigned char c = (unsigned char)name[i];
-        ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '.' ||
-             c == '_' || c == '-' || c >= 0x80;
-    }
-    return ok;
-}
-
 // DIR/prompts of the user, DIR being where the configuration is; false: there is no such place.
 static bool own_prompts(const struct options *o, struct buf *out)
 {
@@ -80,9 +67,9 @@ static void list_prompts(const char *path, struct buf *out)
 {
     DIR *d = path ? opendir(path) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {
-        char name[1 + NAME_MAX_BYTES + 1];
+        char name[1 + PLACE_NAME_MAX + 1];
         const size_t len = strlen(e->d_name), n = len > 4 ? len - 4 : 0;
-        if (!is_name(e->d_name, n) || strcmp(e->d_name + n, ".txt") != 0)
+        if (!place_is_name(e->d_name, n) || strcmp(e->d_name + n, ".txt") != 0)
             continue;
         snprintf(name, sizeof name, "@%.*s", (int)n, e->d_name);
         if (!has_name(buf_str(out), name))
@@ -123,7 +110,7 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
     struct buf own = {0};
     char relative[128];
     *found = false;
-    if (!is_name(name, strlen(name)))
+    if (!place_is_name(name, strlen(name)))
         return true;
     bool ok = true;
     if (own_prompts(o, &own) && buf_printf(&own, "/%s.txt", name))
@@ -132,7 +119,7 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
     file_drop_ends(out);
     if (!ok || *found)
         return ok;
-    snprintf(relative, sizeof relative, "prompts/%.*s.txt", NAME_MAX_BYTES, name);
+    snprintf(relative, sizeof relative, "prompts/%.*s.txt", PLACE_NAME_MAX, name);
     char *path = shipped_file(relative);
     ok = !path || place_read_shipped(path, 1 << 20, out, found, err);
     free(path);
@@ -152,13 +139,11 @@ bool shipped_prompt(const struct options *o, const char *name, struct buf *out, 
         return ok;
     struct buf names = {0};
     shipped_prompt_names(o, &names);
-    error_set(
-        err, ERR_USAGE, "@%.*s: %s; there are %s", NAME_MAX_BYTES, name,
-        is_name(name, strlen(name))
-            ? "no such system prompt"
-            : "found a name that no system prompt can have, expected 1 to 100 letters, digits, "
-              "'_', '-' or '.', not beginning with '.'",
-        names.len ? buf_str(&names) : "none");
+    error_set(err, ERR_USAGE, "@%.*s: %s; there are %s", PLACE_NAME_MAX, name,
+              place_is_name(name, strlen(name))
+                  ? "no such system prompt"
+                  : "found a name that no system prompt can have, expected " PLACE_NAME_RULE,
+              names.len ? buf_str(&names) : "none");
     buf_release(&names);
     return false;
 }

@@ -17,18 +17,8 @@ static const char suffix[] = ".session";
 
 bool session_name_check(const char *name, struct error *err)
 {
-    size_t n = strlen(name);
-    bool ok = n > 0 && n <= 100 && name[0] != '.';
-    for (size_t i = 0; ok && i < n; i++) {
-        unsigned char c = (unsigned char)name[i];
-        ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '.' ||
-             c == '_' || c == '-' || c >= 0x80;
-    }
-    return ok ||
-           error_set(err, ERR_USAGE,
-                     "session name \"%.100s\": expected 1 to 100 letters, digits, '_', '-' or "
-                     "'.', not beginning with '.'",
-                     name);
+    return place_is_name(name, strlen(name)) ||
+           error_set(err, ERR_USAGE, "session name \"%.100s\": expected " PLACE_NAME_RULE, name);
 }
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)

@@ -20,7 +20,7 @@ struct session_lock {
         .fd = -1                                                                                   \
     }
 
-// Names are letters, digits, '.', '_', '-' and bytes above 127; no leading '.'; at most 100 bytes.
+// A name is one of place_is_name.
 bool session_name_check(const char *name, struct error *err);
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err);
 
