@@ -156,6 +156,8 @@ struct template
     size_t n_src;
     struct nodes body;
     struct scope *scope;
+    struct str **read; // the names of variables that a scope takes from the render context
+    size_t n_read, cap_read;
 };
 
 #endif

@@ -58,6 +58,19 @@ static void index_symbol(struct scope *s, size_t number)
     s->index[i] = (uint32_t)number + 1;
 }
 
+static void note_read(struct parser *p, struct str *name)
+{
+    struct template *t = p->t;
+    if (t->n_read == t->cap_read) {
+        t->cap_read = t->cap_read ? t->cap_read * 2 : 32;
+        struct str **read = parse_alloc(p, t->cap_read * sizeof *read);
+        if (t->n_read)
+            memcpy(read, t->read, t->n_read * sizeof *read);
+        t->read = read;
+    }
+    t->read[t->n_read++] = name;
+}
+
 static struct symbol *define(struct parser *p, struct scope *s, struct str *name, enum load load)
 {
     if (s->n == s->cap) {
@@ -69,6 +82,8 @@ static struct symbol *define(struct parser *p, struct scope *s, struct str *name
     }
     s->sym[s->n] = (struct symbol){.name = name, .load = load};
     s->n++;
+    if (load == LOAD_CONTEXT)
+        note_read(p, name);
     if (s->n >= 16 && s->n * 2 > s->n_index) {
         s->n_index = s->n_index ? s->n_index * 2 : 64;
         s->index = parse_alloc(p, s->n_index * sizeof *s->index);

@@ -203,6 +203,14 @@ static bool copy_source(struct template *t, const char *src, size_t n, struct er
     return true;
 }
 
+bool template_reads(const struct template *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_read; i++)
+        if (t->read[i]->n == strlen(name) && memcmp(t->read[i]->p, name, t->read[i]->n) == 0)
+            return true;
+    return false;
+}
+
 const char *template_source(const struct template *t, size_t *n)
 {
     *n = t->n_source;

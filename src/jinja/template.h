@@ -17,6 +17,8 @@ struct template *template_parse(const char *src, size_t n, struct error *err);
 void template_free(struct template *t); // NULL is fine
 // What was parsed, byte for byte. Borrowed.
 const char *template_source(const struct template *t, size_t *n);
+// Whether the variable of that name is taken from what a rendering is given, anywhere.
+bool template_reads(const struct template *t, const char *name);
 
 // Where bytes of the output come from.
 enum {

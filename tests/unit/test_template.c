@@ -318,6 +318,30 @@ static void the_render_tool_reads_its_clock_from_the_context(void **state)
     assert_int_equal(out.len, 0);
 }
 
+static void what_a_template_reads_of_the_context_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source;
+        bool x;
+    } templates[] = {
+        {"{{ x }}", true},
+        {"{% for y in [1] %}{% if x is defined %}{% endif %}{% endfor %}", true},
+        {"{% macro f(y) %}{{ x }}{% endmacro %}", true},
+        {"{% if y %}{% set x = 1 %}{% endif %}{{ x }}", true},
+        {"{{ f(x=1) }}{{ y.x }}{{ 'x' }} x", false},
+        {"{% set x = 1 %}{{ x }}", false},
+        {"{% macro f(x) %}{{ x }}{% endmacro %}{% for x in y %}{{ x }}{% endfor %}", false},
+    };
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        struct template *t = template_parse(templates[i].source, strlen(templates[i].source), NULL);
+        assert_non_null(t);
+        if (template_reads(t, "x") != templates[i].x || template_reads(t, "xy"))
+            fail_msg("%s", templates[i].source);
+        template_free(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +349,7 @@ int main(void)
         cmocka_unit_test(errors_name_line_and_column_and_quote_the_line),
         cmocka_unit_test(a_templates_own_exception_is_passed_on_as_it_is),
         cmocka_unit_test(lists_and_dicts_of_the_template_can_change),
+        cmocka_unit_test(what_a_template_reads_of_the_context_is_known),
         cmocka_unit_test(a_template_cannot_use_more_than_it_may),
         cmocka_unit_test(nesting_and_length_of_the_source_do_not_exhaust_the_stack),
         cmocka_unit_test(named_templates_render_a_conversation),
