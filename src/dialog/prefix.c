@@ -114,6 +114,20 @@ static void put_message(struct variables *v, struct template_list list, size_t i
             put_buf(template_at(m, think_field_name(k)), &v->thinking[i]);
 }
 
+// Qwen3, GLM, SmolLM3 ask enable_thinking; DeepSeek V3.1 and Granite ask thinking; Seed-OSS has a
+// budget, of nothing where it is not to think.
+enum { N_THINK_VARIABLES = 2 };
+static const char *const think_variables[N_THINK_VARIABLES] = {"enable_thinking", "thinking"};
+static const char think_budget[] = "thinking_budget";
+
+bool conversation_hears(const struct conversation *c, enum think think)
+{
+    bool hears = think == THINK_OFF && template_reads(c->tmpl, think_budget);
+    for (int i = 0; i < N_THINK_VARIABLES; i++)
+        hears |= template_reads(c->tmpl, think_variables[i]);
+    return hears;
+}
+
 static void put_variables(void *user, struct template_object vars)
 {
     struct variables *v = user;
@@ -130,12 +144,11 @@ static void put_variables(void *user, struct template_object vars)
     put_buf(template_at(vars, "bos_token"), &v->bos);
     put_buf(template_at(vars, "eos_token"), &v->eos);
     if (v->q->think != THINK_DEFAULT) {
-        // Qwen3, GLM, SmolLM3 ask enable_thinking; DeepSeek V3.1 and Granite ask thinking.
-        bool on = v->q->think != THINK_OFF;
-        template_put_bool(template_at(vars, "enable_thinking"), on);
-        template_put_bool(template_at(vars, "thinking"), on);
-        if (!on) // Seed-OSS
-            template_put_int(template_at(vars, "thinking_budget"), 0);
+        const bool on = v->q->think != THINK_OFF;
+        for (int i = 0; i < N_THINK_VARIABLES; i++)
+            template_put_bool(template_at(vars, think_variables[i]), on);
+        if (!on)
+            template_put_int(template_at(vars, think_budget), 0);
     }
 }
 

@@ -440,6 +440,17 @@ static bool check_think(const struct chat *c, struct error *err)
                      think_name((enum think)o->think));
 }
 
+// (An answer that has to have a shape is held to it without thinking, if that is off.)
+static void say_unheard(const struct chat *c)
+{
+    const struct options *o = c->p->opt;
+    const enum think think = (enum think)o->think;
+    if ((think == THINK_ON || think == THINK_OFF) && options_named(o, "--think") && !o->quiet &&
+        c->conv.tmpl && !c->shape.constraint && !conversation_hears(&c->conv, think))
+        out_say("hokku: --think %s: the chat template does not read it, so the model is not told%s",
+                think_name(think), think == THINK_OFF ? "; --think hide shows no thinking" : "");
+}
+
 static bool run(struct chat *c, const char *version, int *death, struct error *err)
 {
     const struct program *p = c->p;
@@ -479,6 +490,8 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     if (ok) {
         open_say_trained(c->p, &c->opened, o->n_ctx);
         ok = resume(c, chat, err) && check_special(c, err) && check_think(c, err);
+        if (ok)
+            say_unheard(c);
     }
     if (!ok && chat)
         *death = terminal_death() ? terminal_death() : terminal_events().interrupt ? SIGINT : 0;

@@ -48,6 +48,18 @@ def test_without_a_template_nobody_is_told_whether_to_think(hokku, tmp_path):
         assert (r.returncode, r.stdout, b"why" in r.stderr) == (0, b"so", shown), r
 
 
+@pytest.mark.parametrize("text, unheard", [
+    ("", ["on", "off"]), ("{% if enable_thinking %}{% endif %}", []), ("{% for m in messages %}{% if thinking is defined %}{% endif %}{% endfor %}", []),
+    ("{% set thinking = 1 %}{{ thinking * 0 }}{{ messages[0].thinking }}", ["on", "off"]), ("{% if thinking_budget is defined %}{% endif %}", ["on"])])
+def test_who_is_not_told_whether_to_think_is_named(hokku, tmp_path, text, unheard):
+    path = parrot.write(tmp_path / "m.gguf", ["so"], text + "{{ messages[-1].content }}")
+    ask = ["-m", path, "--temp", 0, "Hi\n"]
+    for think in "on", "off":
+        said = f"hokku: --think {think}: the chat template does not read it, so the model is not told".encode()
+        assert (said in hokku("--think", think, *ask).stderr) == (think in unheard)
+        assert said not in hokku("-q", "--think", think, *ask).stderr + hokku(*ask, env={"HOKKU_THINK": think}).stderr
+
+
 def test_a_template_with_a_field_for_thinking_gets_the_answer_alone_as_content(hokku, stories, tmp_path):
     template = tmp_path / "fields.jinja"
     template.write_text("{% for m in messages %}{% if '<' in m.content or 'hm' in m.content %}{{ raise_exception('marks') }}{% endif %}"
