@@ -159,8 +159,8 @@ size_t conversation_n_turns(const struct conversation *c);
 struct message *conversation_turn(const struct conversation *c, size_t i);
 struct message *conversation_last_answer(const struct conversation *c); // NULL: none yet
 
-// Whether the template, which there is, reads that it is to think (THINK_ON) or not (THINK_OFF):
-// else the model is not told.
+// False: the template does not read that it is to think (THINK_ON) or not (THINK_OFF), so the model
+// is not told.
 bool conversation_hears(const struct conversation *c, enum think think);
 
 // The tokens with which the answer to the first n messages begins: rendered, tokenised, recorded

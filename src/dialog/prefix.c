@@ -122,6 +122,8 @@ static const char think_budget[] = "thinking_budget";
 
 bool conversation_hears(const struct conversation *c, enum think think)
 {
+    if (!c->tmpl || (think != THINK_ON && think != THINK_OFF))
+        return true;
     bool hears = think == THINK_OFF && template_reads(c->tmpl, think_budget);
     for (int i = 0; i < N_THINK_VARIABLES; i++)
         hears |= template_reads(c->tmpl, think_variables[i]);

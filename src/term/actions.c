@@ -457,11 +457,10 @@ bool action_think(struct repl *r, char *arg, struct error *err)
     if (*arg && !options_set(r->opt, "think", arg, err))
         return as_setting(err);
     const enum think think = (enum think)r->opt->think;
-    const bool told = think == THINK_ON || think == THINK_OFF;
     view_say(&r->view, "think %s%s\n", think_name(think),
-             told && r->c->tmpl && !conversation_hears(r->c, think)
-                 ? " (the chat template does not read it, so the model is not told)"
-                 : "");
+             conversation_hears(r->c, think)
+                 ? ""
+                 : " (the chat template does not read it, so the model is not told)");
     return true;
 }
 

@@ -445,8 +445,8 @@ static void say_unheard(const struct chat *c)
 {
     const struct options *o = c->p->opt;
     const enum think think = (enum think)o->think;
-    if ((think == THINK_ON || think == THINK_OFF) && options_named(o, "--think") && !o->quiet &&
-        c->conv.tmpl && !c->shape.constraint && !conversation_hears(&c->conv, think))
+    if (options_named(o, "--think") && !o->quiet && !c->shape.constraint &&
+        !conversation_hears(&c->conv, think))
         out_say("hokku: --think %s: the chat template does not read it, so the model is not told%s",
                 think_name(think), think == THINK_OFF ? "; --think hide shows no thinking" : "");
 }
