@@ -22,6 +22,7 @@ BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 HOKKU = BUILD / "src/hokku"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors")]
 import make_gguf  # noqa: E402
+import random_weights  # noqa: E402
 from numpy_model import dequantize  # noqa: E402
 from where import folders  # noqa: E402
 
@@ -307,7 +308,7 @@ def test_mutated_files_neither_crash_nor_take_memory(tmp_path, small):
 @pytest.mark.parametrize("type_name", list(make_gguf.TYPES))
 def test_generated_weights_have_the_promised_spread(type_name):
     n = 4096
-    blocks = make_gguf.draw_blocks(type_name, n, np.random.default_rng(3))
+    blocks = random_weights.draw_blocks(type_name, n, np.random.default_rng(3))
     blocks = np.frombuffer(blocks, dtype=np.uint8).reshape(n, -1)
     weights = dequantize(blocks, make_gguf.TYPES[type_name][0])
     assert weights.std() == pytest.approx(0.02, rel=0.05)
