@@ -1,7 +1,9 @@
 // Products of one token with AVX-512 VNNI. As in decode_avx2.c weights stay bytes, which meet an
 // upper and a lower byte of the activations; here vpdpbusd multiplies 64 of them and adds fours, in
-// 32 bits. A lane is a group of 16 weights, of a register's 16 in their order: weights are permuted
-// so, four bytes at a time, before their bits are taken apart.
+// 32 bits, and both bytes are signed. A lane is a group of 16 weights, of a register's 16 in their
+// order: weights are permuted so, four bytes at a time, before their bits are taken apart. Codes of
+// up to 4 bits without a table stay where they are in their bytes, so that a lane's sum is a power
+// of two too large; its activations' scale is as much smaller.
 //
 // Sums are exact, and what follows is done with floats in the order of matmul.c: the bits are the
 // same.
@@ -15,7 +17,8 @@ typedef __m512i lanes; // sixteen, of four bytes or of one number
 // Activations of 256 columns as weights meet them.
 struct split {
     lanes high[4], low[4]; // fours of the groups' columns
-    lanes less;            // what sums are too large by
+    lanes more;            // what is to be added to sums: nothing or less
+    __m512 scale;          // cpu_act's, of sums in their lanes
 };
 
 // 256 weights of 16 groups.
@@ -27,18 +30,28 @@ struct codes {
 // Unpacks 256 weights at p; q not NULL: 128 at p and 128 at q.
 typedef void unpack_fn(const uint8_t *p, const uint8_t *q, struct codes *c);
 
+// Where codes are in the bytes that unpack leaves.
+enum place { LOWEST, OF_PAIRS, OF_BLOCKS, OF_FIELDS };
+
 struct kind {
     unpack_fn *unpack;
     size_t bytes; // of 256 weights
     int offset;   // what codes are too large by
-    bool wide;    // codes of eight bits: less 128 they are the weights, signed
     bool has_min;
     bool halves; // 128 weights have half of the bytes
+    enum place place;
 };
 
 INLINE lanes load64(const void *p)
 {
     return _mm512_loadu_si512(p);
+}
+
+// v in a register: gcc would load it once for each use (3 % of a token).
+INLINE lanes kept(lanes v)
+{
+    __asm__("" : "+v"(v));
+    return v;
 }
 
 // F(g) of every lane g.
@@ -90,6 +103,28 @@ INLINE void look_up(const int8_t levels[16], int more, struct codes *c)
 #define BIT_TO_THIRD(g)   ((2 - (g) / 2) & 31)
 #define FIELD_TO_FIFTH(g) ((4 - (g) % 8 / 2 * 2) & 31)
 
+// The lowest bit of each lane's codes.
+INLINE lanes lowest_bit(enum place place)
+{
+    switch (place) {
+    case OF_PAIRS:
+        return EVERY(PAIR_BIT);
+    case OF_BLOCKS:
+        return EVERY(BLOCK_BIT);
+    case OF_FIELDS:
+        return EVERY(FIELD_BIT);
+    default:
+        return _mm512_setzero_si512();
+    }
+}
+
+// Codes of `bits` bits, of which lanes have them in other places.
+INLINE lanes in_place(lanes v, int bits, enum place place)
+{
+    const lanes lowest = _mm512_set1_epi8((char)((1 << bits) - 1));
+    return _mm512_and_si512(v, _mm512_sllv_epi32(lowest, lowest_bit(place)));
+}
+
 INLINE lanes next(lanes at, int j)
 {
     return _mm512_add_epi32(at, _mm512_set1_epi32(j));
@@ -118,7 +153,7 @@ INLINE void unpack_q4_k(const uint8_t *p, const uint8_t *q, struct codes *c)
     const lanes q0 = load64(b->q), q1 = load64(b->q + 64);
     for (int j = 0; j < 4; j++) {
         const lanes v = of_two(q0, next(EVERY(PAIR), j), q1);
-        c->w[j] = and8(_mm512_srlv_epi32(v, EVERY(PAIR_BIT)), 15);
+        c->w[j] = in_place(v, 4, OF_PAIRS);
     }
     pair_scales(b->d, b->dmin, b->scales, c);
 }
@@ -160,7 +195,7 @@ INLINE void unpack_q2_k(const uint8_t *p, const uint8_t *q, struct codes *c)
     const lanes all = load64(b->q);
     for (int j = 0; j < 4; j++) {
         const lanes v = _mm512_permutexvar_epi32(next(EVERY(FIELD), j), all);
-        c->w[j] = and8(_mm512_srlv_epi32(v, EVERY(FIELD_BIT)), 3);
+        c->w[j] = in_place(v, 2, OF_FIELDS);
     }
     const lanes s = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)b->scales));
     const lanes low = _mm512_and_si512(s, _mm512_set1_epi32(15)), high = _mm512_srli_epi32(s, 4);
@@ -203,58 +238,81 @@ INLINE void unpack_iq4_xs(const uint8_t *p, const uint8_t *q, struct codes *c)
 
 // ---- blocks of 32: eight, of two groups each
 
-// The bytes of eight blocks, in three overlapping parts of 64.
+// The bytes of four blocks: the first 64, the last 32.
+struct four {
+    lanes a, b;
+    int size; // of a block, in words of 16 bits
+};
+
+INLINE struct four load_four(const uint8_t *p, size_t size)
+{
+    const __m256i last = _mm256_loadu_si256((const __m256i *)(p + 4 * size - 32));
+    return (struct four){kept(load64(p)), _mm512_castsi256_si512(last), (int)size / 2};
+}
+
+// Of four blocks, the words that `at` says.
+INLINE lanes words(const struct four *f, lanes at)
+{
+    const __mmask32 later = _mm512_cmpge_epu16_mask(at, _mm512_set1_epi16(32));
+    const lanes less = _mm512_set1_epi16((short)(4 * f->size - 48));
+    return _mm512_permutex2var_epi16(f->a, _mm512_mask_sub_epi16(at, later, at, less), f->b);
+}
+
+// Four blocks, and four.
 struct eight {
-    lanes a, b, c;
-    int size, last; // of a block; where c begins; in words of 16 bits
+    struct four first, second;
 };
 
 INLINE struct eight load_eight(const uint8_t *p, const uint8_t *q, size_t size)
 {
-    struct eight e = {.a = load64(p), .size = (int)size / 2, .last = (int)size * 4 - 32};
-    if (!q) {
-        e.b = load64(p + 64);
-        e.c = load64(p + 8 * size - 64);
-    } else { // the half at p has 64 bytes and some more
-        const __mmask64 more = (UINT64_C(1) << (4 * size - 64)) - 1;
-        e.b = _mm512_mask_loadu_epi8(_mm512_maskz_loadu_epi8(more, p + 64), ~more,
-                                     q - (4 * size - 64));
-        e.c = load64(q + 4 * size - 64);
-    }
-    return e;
+    return (struct eight){load_four(p, size), load_four(q ? q : p + 4 * size, size)};
 }
 
-// The words that `at` says.
-INLINE lanes words(const struct eight *e, lanes at)
+// Of a block's 16 bytes of nibbles, four for each of its groups, as codes in their places.
+INLINE void take_nibbles(lanes first, lanes second, struct codes *c)
 {
-    const lanes v = _mm512_permutex2var_epi16(e->a, at, e->b);
-    const __mmask32 later = _mm512_cmpge_epu16_mask(at, _mm512_set1_epi16(64));
-    const lanes in_c = _mm512_sub_epi16(at, _mm512_set1_epi16((short)e->last));
-    return _mm512_mask_permutexvar_epi16(v, later, in_c, e->c);
+    for (int j = 0; j < 4; j++)
+        c->w[j] = in_place(of_two(first, next(EVERY(BLOCK), j), second), 4, OF_BLOCKS);
 }
 
-// Two words of a lane's block, from its first-th on.
-INLINE lanes two_words(const struct eight *e, int first)
+// Nibbles, which begin with a block's first-th word.
+INLINE void unpack_nibbles(const struct eight *e, int first, struct codes *c)
 {
-#define TWO(g) ((g) / 2 * e->size + first) * 0x10001 + 0x10000
-    return words(e, EVERY(TWO));
+#define TWO(g) ((g) / 4 * e->first.size + first + (g) % 4 * 2) * 0x10001 + 0x10000
+    take_nibbles(words(&e->first, EVERY(TWO)), words(&e->second, EVERY(TWO)), c);
 #undef TWO
 }
 
-INLINE void unpack_nibbles(const struct eight *e, int first, struct codes *c)
+INLINE void shift_nibbles(struct codes *c)
 {
-    for (int j = 0; j < 4; j++) {
-        const lanes v = two_words(e, first + 2 * j);
-        c->w[j] = and8(_mm512_srlv_epi32(v, EVERY(BLOCK_BIT)), 15);
-    }
+    for (int j = 0; j < 4; j++)
+        c->w[j] = _mm512_srlv_epi32(c->w[j], EVERY(BLOCK_BIT));
+}
+
+// The first words of eight blocks.
+struct heads {
+    lanes first, second; // of four blocks
+    int stride;          // from one's to the next one's, in words
+};
+
+// At most four of each.
+INLINE struct heads load_heads(const struct eight *e, int n)
+{
+    const int size = e->first.size;
+    if (3 * size + n <= 32)
+        return (struct heads){e->first.a, e->second.a, size};
+#define HEAD(g) ((g) % 8 / 2 * size + (g) % 2 * 2) * 0x10001 + 0x10000
+    return (struct heads){words(&e->first, EVERY(HEAD)), words(&e->second, EVERY(HEAD)), 4};
+#undef HEAD
 }
 
 // The fifth bits, of which a block's begin with its first-th word.
-INLINE void add_fifths(const struct eight *e, int first, struct codes *c)
+INLINE void add_fifths(const struct heads *h, int first, struct codes *c)
 {
-#define HALF(g) ((g) / 2 * e->size + first + (g) % 2) * 0x10001
+#define HALF(g) ((g) / 8 * 32 + (g) % 8 / 2 * h->stride + first + (g) % 2) * 0x10001
 #define BYTE(g) ((g) % 4 * 0x04040404)
-    const lanes bits = words(e, EVERY(HALF)), sixteen = _mm512_set1_epi8(16);
+    const lanes bits = _mm512_permutex2var_epi16(h->first, EVERY(HALF), h->second);
+    const lanes sixteen = _mm512_set1_epi8(16);
     for (int j = 0; j < 4; j++) {
         const lanes byte = _mm512_add_epi8(EVERY(BYTE), _mm512_set1_epi8((char)(j / 2)));
         const lanes bit = _mm512_set1_epi32((int)(0x08040201u << j % 2 * 4));
@@ -266,10 +324,10 @@ INLINE void add_fifths(const struct eight *e, int first, struct codes *c)
 }
 
 // Each block's scale, for both of its groups, and with has_min its minimum, the next word.
-INLINE void half_floats(const struct eight *e, bool has_min, struct codes *c)
+INLINE void half_floats(const struct heads *h, bool has_min, struct codes *c)
 {
-#define WORD(g) ((g) % 8 * e->size + (g) / 8) * 0x10001
-    const lanes v = words(e, EVERY(WORD));
+#define WORD(g) ((g) % 8 / 4 * 32 + (g) % 4 * h->stride + (g) / 8) * 0x10001
+    const lanes v = _mm512_permutex2var_epi16(h->first, EVERY(WORD), h->second);
 #undef WORD
     c->scale = _mm512_cvtph_ps(_mm512_castsi512_si256(v));
     if (has_min)
@@ -279,39 +337,47 @@ INLINE void half_floats(const struct eight *e, bool has_min, struct codes *c)
 INLINE void unpack_q4_0(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     const struct eight e = load_eight(p, q, sizeof(struct block_q4_0));
+    const struct heads h = load_heads(&e, 1);
     unpack_nibbles(&e, offsetof(struct block_q4_0, q) / 2, c);
-    half_floats(&e, false, c);
+    half_floats(&h, false, c);
 }
 
 INLINE void unpack_q4_1(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     const struct eight e = load_eight(p, q, sizeof(struct block_q4_1));
+    const struct heads h = load_heads(&e, 2);
     unpack_nibbles(&e, offsetof(struct block_q4_1, q) / 2, c);
-    half_floats(&e, true, c);
+    half_floats(&h, true, c);
 }
 
 INLINE void unpack_q5_0(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     const struct eight e = load_eight(p, q, sizeof(struct block_q5_0));
+    const struct heads h = load_heads(&e, 3);
     unpack_nibbles(&e, offsetof(struct block_q5_0, q) / 2, c);
-    add_fifths(&e, offsetof(struct block_q5_0, high) / 2, c);
-    half_floats(&e, false, c);
+    shift_nibbles(c);
+    add_fifths(&h, offsetof(struct block_q5_0, high) / 2, c);
+    half_floats(&h, false, c);
 }
 
 INLINE void unpack_q5_1(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     const struct eight e = load_eight(p, q, sizeof(struct block_q5_1));
+    const struct heads h = load_heads(&e, 4);
     unpack_nibbles(&e, offsetof(struct block_q5_1, q) / 2, c);
-    add_fifths(&e, offsetof(struct block_q5_1, high) / 2, c);
-    half_floats(&e, true, c);
+    shift_nibbles(c);
+    add_fifths(&h, offsetof(struct block_q5_1, high) / 2, c);
+    half_floats(&h, true, c);
 }
 
 INLINE void unpack_iq4_nl(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     const struct eight e = load_eight(p, q, sizeof(struct block_iq4_nl));
+    const struct heads h = load_heads(&e, 1);
     unpack_nibbles(&e, offsetof(struct block_iq4_nl, q) / 2, c);
+    shift_nibbles(c);
     look_up(iq4_values, 128, c);
-    half_floats(&e, false, c);
+    half_floats(&h, false, c);
 }
 
 // NVFP4: four blocks of 64, as long as eight of 32. A group is 8 bytes, first low nibbles.
@@ -319,9 +385,12 @@ INLINE void unpack_nvfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
 {
     enum { SIZE = sizeof(struct block_nvfp4) };
     const struct eight e = load_eight(p, q, SIZE / 2);
+#define TWO(g) ((g) / 8 * (SIZE / 2) + 2 + (g) % 8 * 2) * 0x10001 + 0x10000
+    const lanes first = words(&e.first, EVERY(TWO)), second = words(&e.second, EVERY(TWO));
+#undef TWO
     for (int j = 0; j < 2; j++) {
-#define GROUP(g) ((g) / 4 * (SIZE / 2) + 2 + (g) % 4 * 4 + 2 * j) * 0x10001 + 0x10000
-        const lanes v = words(&e, EVERY(GROUP));
+#define GROUP(g) ((g)*2)
+        const lanes v = of_two(first, next(EVERY(GROUP), j), second);
 #undef GROUP
         c->w[j] = and8(v, 15);
         c->w[2 + j] = and8(_mm512_srli_epi32(v, 4), 15);
@@ -347,26 +416,25 @@ INLINE __m512 mxfp4_scales(lanes e)
         _mm512_mask_sllv_epi32(bits, small, _mm512_set1_epi32(0x00200000), e));
 }
 
-// MXFP4: blocks of 17 bytes, whose nibbles begin at odd places and at even ones.
-INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
+// The nibbles of four blocks of MXFP4, 17 bytes each, which begin at odd places and at even ones.
+INLINE lanes mxfp4_nibbles(const uint8_t *p)
 {
-    enum { SIZE = sizeof(struct block_mxfp4) };
-    const uint8_t *r = q ? q : p + 4 * SIZE;
-    const lanes a0 = load64(p + 1), a1 = load64(r + 1);                         // even blocks
-    const lanes b0 = load64(p + 4 * SIZE - 64), b1 = load64(r + 4 * SIZE - 64); // odd ones
-    for (int j = 0; j < 4; j++) {
-#define EVEN(g) ((g) / 8 * 32 + (g) / 4 % 2 * SIZE + 2 * j) * 0x10001 + 0x10000
-#define ODD(g)                                                                                     \
-    ((g) / 8 * 32 + ((g) / 4 % 2 * 2 + 1) * SIZE / 2 + 1 + 2 * j - (4 * SIZE - 64) / 2) *          \
+    enum { SIZE = sizeof(struct block_mxfp4), B = 4 * SIZE - 64 };
+    const lanes even = load64(p + 1), odd = load64(p + B); // the first and the third block's
+#define TWO(g)                                                                                     \
+    ((g) / 4 % 2 ? 32 + ((g) / 4 * SIZE + 1 - B) / 2 + (g) % 4 * 2                                 \
+                 : (g) / 4 * SIZE / 2 + (g) % 4 * 2) *                                             \
             0x10001 +                                                                              \
         0x10000
-        const lanes even = _mm512_permutex2var_epi16(a0, EVERY(EVEN), a1);
-        const lanes odd = _mm512_permutex2var_epi16(b0, EVERY(ODD), b1);
-#undef EVEN
-#undef ODD
-        const lanes v = _mm512_mask_mov_epi32(even, 0xcccc, odd);
-        c->w[j] = and8(_mm512_srlv_epi32(v, EVERY(BLOCK_BIT)), 15);
-    }
+    return _mm512_permutex2var_epi16(even, EVERY(TWO), odd);
+#undef TWO
+}
+
+INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
+{
+    const uint8_t *r = q ? q : p + 4 * sizeof(struct block_mxfp4);
+    take_nibbles(mxfp4_nibbles(p), mxfp4_nibbles(r), c);
+    shift_nibbles(c);
     look_up(e2m1_values, 12, c);
     const __m128i v = _mm_cvtsi64_si128((long long)mxfp4_exponents(p, r));
     c->scale = mxfp4_scales(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(v, v)));
@@ -374,20 +442,12 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
 
 // ---- products
 
-INLINE lanes dot(const lanes a[4], const lanes b[4])
+// sum, and the products of a, unsigned, and b, signed, by fours
+INLINE lanes dot(lanes sum, const lanes a[4], const lanes b[4])
 {
-    lanes sum = _mm512_setzero_si512();
     for (int j = 0; j < 4; j++)
         sum = _mm512_dpbusd_epi32(sum, a[j], b[j]);
     return sum;
-}
-
-INLINE lanes dot_split(const lanes w[4], const struct split *x, bool wide)
-{
-    lanes s[4]; // signed
-    for (int j = 0; j < 4; j++)
-        s[j] = wide ? _mm512_xor_si512(w[j], _mm512_set1_epi8((char)128)) : w[j];
-    return _mm512_add_epi32(_mm512_slli_epi32(dot(w, x->high), 8), dot(x->low, s));
 }
 
 // Fours of 16 groups, which come one after the other.
@@ -402,22 +462,26 @@ INLINE void by_fours(const lanes v[4], lanes to[4])
 #undef COLUMN
 }
 
-INLINE void split_block(const struct kind *kind, const int16_t *q, struct split *s)
+INLINE void split_block(const struct kind *kind, const int16_t *q, float scale, struct split *s)
 {
     const lanes upper = _mm512_set1_epi16((short)0xff00), lower = _mm512_set1_epi16(255);
+    const lanes half = _mm512_set1_epi16(128); // what is lost of `high`, `low` being signed
     lanes high[4], low[4], ones[4];
     for (int i = 0; i < 4; i++) {
         const lanes even = load64(q + 64 * i), odd = load64(q + 64 * i + 32);
-        high[i] = _mm512_or_si512(_mm512_srli_epi16(even, 8), _mm512_and_si512(odd, upper));
+        high[i] = _mm512_or_si512(_mm512_srli_epi16(_mm512_add_epi16(even, half), 8),
+                                  _mm512_and_si512(_mm512_add_epi16(odd, half), upper));
         low[i] = _mm512_or_si512(_mm512_and_si512(even, lower), _mm512_slli_epi16(odd, 8));
         ones[i] = _mm512_set1_epi8(1);
     }
     by_fours(high, s->high);
     by_fours(low, s->low);
-    const lanes h = _mm512_slli_epi32(dot(ones, s->high), 8), l = dot(s->low, ones);
-    s->less = kind->wide
-                  ? _mm512_slli_epi32(h, 7)
-                  : _mm512_mullo_epi32(_mm512_add_epi32(h, l), _mm512_set1_epi32(kind->offset));
+    const lanes none = _mm512_setzero_si512(), bit = lowest_bit(kind->place);
+    const lanes h = _mm512_slli_epi32(dot(none, ones, s->high), 8);
+    const lanes offset = _mm512_sllv_epi32(_mm512_set1_epi32(-kind->offset), bit);
+    s->more = _mm512_mullo_epi32(dot(h, ones, s->low), offset);
+    s->scale =
+        _mm512_scalef_ps(_mm512_set1_ps(scale), _mm512_cvtepi32_ps(_mm512_sub_epi32(none, bit)));
 }
 
 // Of 128 columns, for two rows.
@@ -427,48 +491,64 @@ INLINE void repeat_half(struct split *s)
         s->high[j] = _mm512_shuffle_i64x2(s->high[j], s->high[j], 0x44);
         s->low[j] = _mm512_shuffle_i64x2(s->low[j], s->low[j], 0x44);
     }
-    s->less = _mm512_shuffle_i64x2(s->less, s->less, 0x44);
+    s->more = _mm512_shuffle_i64x2(s->more, s->more, 0x44);
 }
 
 // One token's activations for all rows.
 struct token {
     struct split x[DECODE_MOST_BLOCKS];
-    const float *scale, *sum; // cpu_act's
+    const float *sum; // cpu_act's
     size_t n_blocks;
 };
 
-// Adds a block's products to a row's lanes.
-INLINE __m512 added(const struct kind *kind, const struct codes *c, const struct token *t, size_t b,
-                    __m512 y, __m512 acc)
+// Of n rows' codes of a block the sums by groups, times their scales.
+INLINE void scaled(const struct codes *c, int n, const struct split *x, __m512 y[2])
 {
-    acc = _mm512_fmadd_ps(y, _mm512_set1_ps(t->scale[b]), acc);
-    return kind->has_min ? _mm512_fmadd_ps(c->min, _mm512_loadu_ps(t->sum + 16 * b), acc) : acc;
-}
-
-// A block's sums by groups, and its codes' scales and minima.
-INLINE __m512 scaled(const struct kind *kind, const uint8_t *p, const uint8_t *q,
-                     const struct split *x, struct codes *c)
-{
-    kind->unpack(p, q, c);
-    lanes sum = dot_split(c->w, x, kind->wide);
-    if (kind->offset > 0 || kind->wide)
-        sum = _mm512_sub_epi32(sum, x->less);
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(sum), c->scale);
-}
-
-// The whole blocks of a row; returns their end.
-INLINE const uint8_t *add_blocks(const struct kind *kind, const struct token *t, const uint8_t *p,
-                                 __m512 *acc)
-{
-    __m512 sum = _mm512_setzero_ps();
-    for (size_t b = 0; b < t->n_blocks; b++, p += kind->bytes) {
-        struct codes c;
-        fetch(p + AHEAD, kind->bytes);
-        const __m512 y = scaled(kind, p, NULL, &t->x[b], &c);
-        sum = added(kind, &c, t, b, y, sum);
+    const lanes more = kept(x->more);
+    lanes high[2], low[2];
+    for (int i = 0; i < n; i++) {
+        high[i] = _mm512_setzero_si512();
+        low[i] = more;
     }
-    *acc = sum;
-    return p;
+    for (int j = 0; j < 4; j++) {
+        const lanes upper = kept(x->high[j]), lower = kept(x->low[j]);
+        for (int i = 0; i < n; i++) {
+            high[i] = _mm512_dpbusd_epi32(high[i], c[i].w[j], upper);
+            low[i] = _mm512_dpbusd_epi32(low[i], c[i].w[j], lower);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        const lanes sum = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
+        y[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), c[i].scale);
+    }
+}
+
+// Adds a block's products to a row's lanes.
+INLINE __m512 added(const struct kind *kind, __m512 min, const struct token *t, size_t b, __m512 y,
+                    __m512 acc)
+{
+    acc = _mm512_fmadd_ps(y, t->x[b].scale, acc);
+    return kind->has_min ? _mm512_fmadd_ps(min, _mm512_loadu_ps(t->sum + 16 * b), acc) : acc;
+}
+
+// The whole blocks of two rows, which meet the activations together. Weights are asked for in their
+// order in memory: asked for where p and q are, they come half as fast.
+INLINE void add_blocks(const struct kind *kind, const struct token *t, const uint8_t *p,
+                       const uint8_t *q, __m512 acc[2])
+{
+    const uint8_t *ahead = p + AHEAD;
+    acc[0] = acc[1] = _mm512_setzero_ps();
+    for (size_t b = 0; b < t->n_blocks; b++, p += kind->bytes, q += kind->bytes) {
+        struct codes c[2];
+        __m512 y[2];
+        fetch(ahead, 2 * kind->bytes);
+        ahead += 2 * kind->bytes;
+        kind->unpack(p, NULL, &c[0]);
+        kind->unpack(q, NULL, &c[1]);
+        scaled(c, 2, &t->x[b], y);
+        for (int i = 0; i < 2; i++)
+            acc[i] = added(kind, c[i].min, t, b, y[i], acc[i]);
+    }
 }
 
 // The eighth lane and those after it first, then nothing.
@@ -481,18 +561,18 @@ INLINE __m512 later_half(__m512 v)
 INLINE void add_halves(const struct kind *kind, const struct token *t, const uint8_t *p,
                        const uint8_t *q, __m512 acc[2])
 {
-    const size_t half = kind->bytes / 2, b = t->n_blocks;
+    const size_t b = t->n_blocks;
     struct codes c;
-    fetch(p + AHEAD, half);
-    fetch(q + AHEAD, half);
-    const __m512 y = scaled(kind, p, q, &t->x[b], &c);
-    const __m512 min = c.min;
-    if (kind->has_min)
-        c.min = _mm512_maskz_mov_ps(0x00ff, min);
-    acc[0] = added(kind, &c, t, b, _mm512_maskz_mov_ps(0x00ff, y), acc[0]);
-    if (kind->has_min)
-        c.min = later_half(min);
-    acc[1] = added(kind, &c, t, b, later_half(y), acc[1]);
+    fetch(q + AHEAD - kind->bytes / 2, kind->bytes);
+    kind->unpack(p, q, &c);
+    __m512 y[2], min[2] = {c.min, c.min};
+    scaled(&c, 1, &t->x[b], y);
+    if (kind->has_min) {
+        min[0] = _mm512_maskz_mov_ps(0x00ff, c.min);
+        min[1] = later_half(c.min);
+    }
+    acc[0] = added(kind, min[0], t, b, _mm512_maskz_mov_ps(0x00ff, y[0]), acc[0]);
+    acc[1] = added(kind, min[1], t, b, later_half(y[0]), acc[1]);
 }
 
 INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, uint32_t row0,
@@ -503,24 +583,23 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
     if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
-    t.scale = m->x->scale;
     t.sum = m->x->sum;
     t.n_blocks = n_blocks;
     for (size_t i = 0; i < n_blocks; i++)
-        split_block(kind, m->x->q + i * CPU_PAD, &t.x[i]);
+        split_block(kind, m->x->q + i * CPU_PAD, m->x->scale[i], &t.x[i]);
     if (half) {
-        split_block(kind, m->x->q + n_blocks * CPU_PAD, &t.x[n_blocks]);
+        split_block(kind, m->x->q + n_blocks * CPU_PAD, m->x->scale[n_blocks], &t.x[n_blocks]);
         repeat_half(&t.x[n_blocks]);
     }
-    const size_t row_bytes = n_blocks * kind->bytes + (half ? kind->bytes / 2 : 0);
+    const size_t whole = n_blocks * kind->bytes, row_bytes = whole + (half ? kind->bytes / 2 : 0);
     const uint8_t *row = (const uint8_t *)m->w->data + row0 * row_bytes;
     for (uint32_t r = row0; r < row1; r += 2, row += 2 * row_bytes) {
         const bool two = row1 - r >= 2; // if not: twice the same
         __m512 acc[2];
-        const uint8_t *p = add_blocks(kind, &t, row, &acc[0]);
-        const uint8_t *q = add_blocks(kind, &t, row + (two ? row_bytes : 0), &acc[1]);
+        const uint8_t *other = row + (two ? row_bytes : 0);
+        add_blocks(kind, &t, row, other, acc);
         if (half)
-            add_halves(kind, &t, p, q, acc);
+            add_halves(kind, &t, row + whole, other + whole, acc);
         put(m, r, 0, v16_sum(acc[0]));
         if (two)
             put(m, r + 1, 0, v16_sum(acc[1]));
@@ -535,17 +614,17 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
         return rows_of_kind(m, &kind, row0, row1);                                                 \
     }
 #define BLOCKS(type) 8 * sizeof(struct block_##type)
-ROWS(q4_0, BLOCKS(q4_0), .offset = 8, .halves = true)
-ROWS(q4_1, BLOCKS(q4_1), .has_min = true, .halves = true)
+ROWS(q4_0, BLOCKS(q4_0), .offset = 8, .halves = true, .place = OF_BLOCKS)
+ROWS(q4_1, BLOCKS(q4_1), .has_min = true, .halves = true, .place = OF_BLOCKS)
 ROWS(q5_0, BLOCKS(q5_0), .offset = 16, .halves = true)
 ROWS(q5_1, BLOCKS(q5_1), .has_min = true, .halves = true)
-ROWS(q2_k, sizeof(struct block_q2_k), .has_min = true)
+ROWS(q2_k, sizeof(struct block_q2_k), .has_min = true, .place = OF_FIELDS)
 ROWS(q3_k, sizeof(struct block_q3_k), .offset = 4)
-ROWS(q4_k, sizeof(struct block_q4_k), .has_min = true)
+ROWS(q4_k, sizeof(struct block_q4_k), .has_min = true, .place = OF_PAIRS)
 ROWS(q5_k, sizeof(struct block_q5_k), .has_min = true)
 ROWS(q6_k, sizeof(struct block_q6_k), .offset = 32)
-ROWS(iq4_nl, BLOCKS(iq4_nl), .wide = true, .halves = true)
-ROWS(iq4_xs, sizeof(struct block_iq4_xs), .wide = true)
+ROWS(iq4_nl, BLOCKS(iq4_nl), .offset = 128, .halves = true)
+ROWS(iq4_xs, sizeof(struct block_iq4_xs), .offset = 128)
 ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .halves = true)
 ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .halves = true)
 

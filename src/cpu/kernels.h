@@ -32,8 +32,9 @@ enum cpu_isa { CPU_ISA_AUTO, CPU_ISA_PLAIN, CPU_ISA_AVX2, CPU_ISA_AVX512 };
 
 // The inputs of matrix products: n_tok rows of n_cols activations. Quantised weights are
 // multiplied with a 16-bit fixed-point copy (8 bits would lose more than the accuracy promised):
-// each block of CPU_PAD has its own scale, largest magnitude = 32767. Within 64 elements the 32
-// even ones come first, then the 32 odd ones (see w64 in simd.h).
+// each block of CPU_PAD has its own scale, largest magnitude = CPU_ACT_TOP. Within 64 elements the
+// 32 even ones come first, then the 32 odd ones (see w64 in simd.h).
+enum { CPU_ACT_TOP = 127 * 256 + 127 }; // so that both bytes may be signed (decode_avx512.c)
 struct cpu_act {
     uint32_t n_cols, n_pad; // n_pad = n_cols rounded up to CPU_PAD
     float *f;               // (n_tok, n_pad), zeros after n_cols

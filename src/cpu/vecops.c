@@ -30,8 +30,8 @@ void CPU_NAME(quantize)(const struct cpu_act *a, size_t tok)
         const float top = v16_hmax(max);
         // A NaN or infinity anywhere must reach the scale: it must not end as a number.
         const float bad = v16_sum(v16_mul(total, v16_zero()));
-        const v16 inverse = v16_set1(top > 1e-30f ? 32767.0f / top : 0.0f);
-        const float scale = (top > 1e-30f ? top / 32767.0f : 0.0f) + bad;
+        const v16 inverse = v16_set1(top > 1e-30f ? (float)CPU_ACT_TOP / top : 0.0f);
+        const float scale = (top > 1e-30f ? top / (float)CPU_ACT_TOP : 0.0f) + bad;
         int16_t q[CPU_PAD];
         for (size_t i = 0; i < CPU_PAD; i += 16)
             v16_store_i16(q + i, v16_mul(v16_load(a->f + at + i), inverse));
