@@ -178,7 +178,11 @@ BODY = b'{"content": "hi"}'
 @pytest.mark.parametrize("headers", [b"Host: localhost\r\nContent-Length: 17\r\nContent-Length: 5", b"Host: localhost\r\nContent-Length: 5\r\nContent-Length: 17",
                                      b"Host: localhost\r\nContent-Length: 17\r\nContent-Length: 17", b"Host: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
                                      b"Host: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity", b"Host: localhost\r\nTransfer-Encoding: gzip, chunked",
-                                     b"Content-Length: 17", b"Host: localhost\r\nHost: localhost\r\nContent-Length: 17"])
+                                     b"Content-Length: 17", b"Host: localhost\r\nHost: localhost\r\nContent-Length: 17",
+                                     b"Host: localhost\r\nContent-Length : 17", b"Host: localhost\r\nContent-Length\t: 17",
+                                     b"Host: localhost\r\nTransfer-Encoding : chunked\r\nContent-Length: 27",
+                                     b"Host: localhost\r\nX: y\rContent-Length: 17", b"Host: localhost\r\n\x0bContent-Length: 17",
+                                     b"Host: localhost\r\nHost : other\r\nContent-Length: 17"])
 def test_a_request_that_others_may_read_otherwise_is_refused_and_its_connection_closed(any_served, headers):  # noqa: F811
     c = any_served.connect(10)
     c.sendall(b"POST /tokenize HTTP/1.1\r\n" + headers + b"\r\n\r\n" + (b"11\r\n" + BODY + b"\r\n0\r\n\r\n" if b"chunked" in headers else BODY))
