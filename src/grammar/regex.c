@@ -172,11 +172,11 @@ static bool trim(struct dfa *d, struct work *work)
         }
     }
     for (size_t i = 0; i < d->n_states; i++) {
-        struct dfa_edge *e = d->edges + d->states[i].first;
+        const size_t first = d->states[i].first;
         size_t n = 0;
-        for (size_t k = 0; k < d->states[i].n; k++)
-            if (lives[e[k].to])
-                e[n++] = e[k];
+        for (size_t k = first; k < first + d->states[i].n; k++)
+            if (lives[d->edges[k].to])
+                d->edges[first + n++] = d->edges[k];
         d->states[i].n = n;
     }
     free(lives);
