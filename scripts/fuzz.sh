@@ -14,6 +14,7 @@
 # seeds/TARGET (tests/fuzz/make_corpus.py writes them): nothing else of this tree is needed then.
 # Exit code: 0, or 1 when an input failed.
 set -uo pipefail
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 # else what it finds is written to the log, and that is all
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 all=(config gguf grammar hub request session template terminal tokenizer)
 most_failures=20 most_new=40 largest_new=4096 # bytes

@@ -67,3 +67,16 @@ def test_the_runs_are_the_same_every_time(tmp_path):
         return re.findall(r"(?m)^#\d+\t\w+ +cov: \d+ ft: \d+ corp: \S+", fixed_runs("tokenizer", 5000, tmp_path))
     first = steps()
     assert len(first) > 50 and steps() == first
+
+
+def test_who_explores_stops_at_undefined_behaviour(tmp_path):
+    """Which a sanitizer else only writes to the log."""
+    seeds = tmp_path / "seeds/config"
+    seeds.mkdir(parents=True)
+    (seeds / "one").write_text("1")
+    target = tmp_path / "fuzz_config"
+    target.write_text('#!/bin/sh\ncase "$UBSAN_OPTIONS" in *halt_on_error=1*) exit 0;; esac\nexit 1\n')
+    target.chmod(0o755)
+    done = subprocess.run([HERE.parents[1] / "scripts/fuzz.sh", "config", "1", tmp_path / "out"], capture_output=True, text=True,
+                          env={k: v for k, v in os.environ.items() if k != "UBSAN_OPTIONS"} | {"HOKKU_BUILD": str(tmp_path)})
+    assert done.returncode == 0, done
