@@ -88,9 +88,24 @@ static void sweep(const char *state_dir)
     buf_release(&path);
 }
 
+enum { PATIENT = 40 }; // tries: a fifth of a second
+
+// Again where another process has it, which may be for the moment alone in which that one sweeps.
+static int take_soon(const char *path, int tries, bool *busy, struct error *err)
+{
+    enum { PAUSE_NS = 5000000 };
+    struct error why = {0};
+    int fd;
+    while ((fd = take(path, busy, &why)) < 0 && *busy && --tries > 0)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    if (fd < 0 && err)
+        *err = why;
+    return fd;
+}
+
 // False with *busy: another process has it.
-static bool lock_take(struct session_lock *l, const char *state_dir, const char *name, bool *busy,
-                      struct error *err)
+static bool lock_take(struct session_lock *l, const char *state_dir, const char *name, int tries,
+                      bool *busy, struct error *err)
 {
     struct buf lock = {0};
     *busy = false;
@@ -102,7 +117,7 @@ static bool lock_take(struct session_lock *l, const char *state_dir, const char 
     l->name = strdup(name);
     bool ok = (l->name || error_oom(err, "a name", strlen(name))) && lock_path(l, &lock, err);
     if (ok) {
-        l->fd = take(lock.data, busy, err);
+        l->fd = take_soon(lock.data, tries, busy, err);
         ok = l->fd >= 0;
     }
     if (*busy)
@@ -119,7 +134,7 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
                        struct error *err)
 {
     bool busy;
-    return lock_take(l, state_dir, name, &busy, err);
+    return lock_take(l, state_dir, name, PATIENT, &busy, err);
 }
 
 void session_lock_release(struct session_lock *l)
@@ -184,44 +199,6 @@ bool session_name_check_new(const char *name, struct error *err)
                       name, SESSION_UNNAMED_MAX));
 }
 
-static void remove_old_unnamed(const char *state_dir)
-{
-    size_t n, n_unnamed = 0;
-    char **names = session_names(state_dir, &n);
-    for (size_t i = n; i > 0; i--) // their names sort by time
-        if (session_is_unnamed(names[i - 1]) && ++n_unnamed >= SESSION_UNNAMED_MAX)
-            session_remove(state_dir, names[i - 1], NULL); // not one that is in use
-    session_names_free(names, n);
-}
-
-bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
-                               struct error *err)
-{
-    enum { TRIES = 100 };
-    time_t t = (time_t)now;
-    struct tm tm;
-    char when[32], name[64];
-    *l = SESSION_LOCK_NONE;
-    if (!localtime_r(&t, &tm) || !strftime(when, sizeof when, "chat-%Y%m%d-%H%M%S", &tm))
-        return error_set(err, ERR_FAIL, "the clock tells no time");
-    for (int i = 1; i <= TRIES; i++) {
-        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", when, i);
-        bool busy; // another chat began in this second; what else is wrong is so for all
-        if (!lock_take(l, state_dir, name, &busy, err)) {
-            if (!busy)
-                return false;
-            continue;
-        }
-        if (!session_exists(l)) {
-            l->unnamed = true;
-            remove_old_unnamed(state_dir);
-            return true;
-        }
-        session_lock_release(l);
-    }
-    return false;
-}
-
 char *session_latest(const char *state_dir)
 {
     size_t n;
@@ -264,30 +241,31 @@ bool session_find(const char *state_dir, const char *name, struct buf *path, str
 }
 
 static bool take_existing(struct session_lock *l, const char *state_dir, const char *name,
-                          struct error *err)
+                          int tries, struct error *err)
 {
+    bool busy;
     struct buf path = {0};
     bool ok = session_path(state_dir, name, &path, err);
     if (ok && access(path.data, F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; hokku sessions lists them", name);
     buf_release(&path);
     *l = SESSION_LOCK_NONE;
-    return ok && session_lock_take(l, state_dir, name, err);
+    return ok && lock_take(l, state_dir, name, tries, &busy, err);
 }
 
 bool session_removable(const char *state_dir, const char *name, struct error *err)
 {
     struct session_lock l;
-    if (!take_existing(&l, state_dir, name, err))
+    if (!take_existing(&l, state_dir, name, PATIENT, err))
         return false;
     session_lock_release(&l);
     return true;
 }
 
-bool session_remove(const char *state_dir, const char *name, struct error *err)
+static bool remove_existing(const char *state_dir, const char *name, int tries, struct error *err)
 {
     struct session_lock l;
-    if (!take_existing(&l, state_dir, name, err))
+    if (!take_existing(&l, state_dir, name, tries, err))
         return false;
     bool ok = unlink(l.path.data) == 0 ||
               error_set(err, ERR_FAIL, "%s: cannot be removed: %s", l.path.data, strerror(errno));
@@ -295,10 +273,53 @@ bool session_remove(const char *state_dir, const char *name, struct error *err)
     return ok;
 }
 
+bool session_remove(const char *state_dir, const char *name, struct error *err)
+{
+    return remove_existing(state_dir, name, PATIENT, err);
+}
+
+static void remove_old_unnamed(const char *state_dir)
+{
+    size_t n, n_unnamed = 0;
+    char **names = session_names(state_dir, &n);
+    for (size_t i = n; i > 0; i--) // their names sort by time
+        if (session_is_unnamed(names[i - 1]) && ++n_unnamed >= SESSION_UNNAMED_MAX)
+            remove_existing(state_dir, names[i - 1], 1, NULL); // not one that is in use
+    session_names_free(names, n);
+}
+
+bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
+                               struct error *err)
+{
+    enum { TRIES = 100 };
+    time_t t = (time_t)now;
+    struct tm tm;
+    char when[32], name[64];
+    *l = SESSION_LOCK_NONE;
+    if (!localtime_r(&t, &tm) || !strftime(when, sizeof when, "chat-%Y%m%d-%H%M%S", &tm))
+        return error_set(err, ERR_FAIL, "the clock tells no time");
+    for (int i = 1; i <= TRIES; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", when, i);
+        bool busy; // another chat began in this second; what else is wrong is so for all
+        if (!lock_take(l, state_dir, name, 1, &busy, err)) {
+            if (!busy)
+                return false;
+            continue;
+        }
+        if (!session_exists(l)) {
+            l->unnamed = true;
+            remove_old_unnamed(state_dir);
+            return true;
+        }
+        session_lock_release(l);
+    }
+    return false;
+}
+
 bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err)
 {
     struct session_lock l, other = SESSION_LOCK_NONE;
-    if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, err))
+    if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, PATIENT, err))
         return false;
     if (strcmp(from, to) == 0) {
         session_lock_release(&l);

@@ -1,11 +1,13 @@
 // Preloaded by tests/e2e: the system's answers as the environment names them.
 #include <dlfcn.h>
+#include <errno.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -70,6 +72,18 @@ int fsync(int fd)
 int fdatasync(int fd)
 {
     return sync_when_let(fd, "fdatasync");
+}
+
+// TEST_LOCKED: so many times another process has what is to be locked.
+int flock(int fd, int how)
+{
+    int (*real)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "flock");
+    static unsigned long n;
+    if ((how & LOCK_NB) && getenv("TEST_LOCKED") && n++ < strtoul(getenv("TEST_LOCKED"), NULL, 10)) {
+        errno = EWOULDBLOCK;
+        return -1;
+    }
+    return real(fd, how);
 }
 
 // TEST_JSON_HELD: while there is a file of that name, no JSON text of a megabyte or more is read.

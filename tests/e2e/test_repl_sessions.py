@@ -16,6 +16,7 @@ import pexpect
 import pytest
 from conftest import HOKKU, ROOT, model, wait_until
 from session_format import describe, file, parts, records, saved, state, version_1
+from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 from wcwidth import wcswidth
 
@@ -195,6 +196,13 @@ def test_a_second_writer_is_kept_out(chat, hokku, tiny):
     assert r.returncode == 1 and b"in use by another hokku" in r.stderr
     c.leave()
     assert hokku("-m", tiny, *SAMPLED, "--session", "s", "hi").returncode == 0
+
+
+def test_a_session_whose_lock_another_hokku_looks_at_as_it_begins_is_opened(hokku, tiny, shim):  # noqa: F811
+    """Each that opens a session holds the locks of the others for a moment, to see whether they are of killed ones."""
+    ask(hokku, tiny, "a", "one", env={"LD_PRELOAD": shim, "TEST_LOCKED": "3"})
+    r = hokku("-m", tiny, *SAMPLED, "--session", "a", "two", env={"LD_PRELOAD": shim, "TEST_LOCKED": "1000"})
+    assert r.returncode == 1 and b"in use by another hokku" in r.stderr, r
 
 
 def test_another_model_is_refused(hokku, tiny, sessions):
