@@ -135,6 +135,11 @@ static bool open_http(struct server *s, struct error *err)
     if (s->http && o->n_parallel > s->worker.schedule.n_parallel && !o->quiet)
         out_say("hokku: -np %u: %s evaluates %zu together", o->n_parallel, s->opened.engine->device,
                 s->worker.schedule.n_parallel);
+    const enum think think = (enum think)o->think;
+    if (s->http && options_named(o, "--think") && !o->quiet &&
+        !conversation_hears(&s->worker.chat, think))
+        out_say("hokku: --think %s: " THINK_UNHEARD "%s", think_name(think),
+                think == THINK_OFF ? "; --think hide sends no thinking" : "");
     return s->http != NULL;
 }
 

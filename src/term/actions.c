@@ -416,6 +416,16 @@ static bool unknown_setting(const char *name, const char *near, struct error *er
                      near ? ", did you mean " : "", near ? near : "");
 }
 
+bool action_think(struct repl *r, char *arg, struct error *err)
+{
+    if (*arg && !options_set(r->opt, "think", arg, err))
+        return as_setting(err);
+    const enum think think = (enum think)r->opt->think;
+    view_say(&r->view, "think %s%s\n", think_name(think),
+             conversation_hears(r->c, think) ? "" : " (" THINK_UNHEARD ")");
+    return true;
+}
+
 bool action_set(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg)
@@ -437,6 +447,8 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     const struct option_def *d = setting(arg, &near);
     if (!d)
         return unknown_setting(arg, near, err);
+    if (strcmp(d->long_name, "--think") == 0)
+        return action_think(r, value, err);
     if (!*value && d->kind != OPT_FLAG)
         return say_setting(r, 0, arg, arg);
     struct options before = *r->opt;
@@ -450,18 +462,6 @@ bool action_set(struct repl *r, char *arg, struct error *err)
         return as_setting(err) || (biases && says_off(err, "logit-bias", "forgets all"));
     }
     return say_setting(r, 0, arg, arg);
-}
-
-bool action_think(struct repl *r, char *arg, struct error *err)
-{
-    if (*arg && !options_set(r->opt, "think", arg, err))
-        return as_setting(err);
-    const enum think think = (enum think)r->opt->think;
-    view_say(&r->view, "think %s%s\n", think_name(think),
-             conversation_hears(r->c, think)
-                 ? ""
-                 : " (the chat template does not read it, so the model is not told)");
-    return true;
 }
 
 // -------------------------------------------------------------------------------------------- show

@@ -447,8 +447,8 @@ static void say_unheard(const struct chat *c)
     const enum think think = (enum think)o->think;
     if (options_named(o, "--think") && !o->quiet && !c->shape.constraint &&
         !conversation_hears(&c->conv, think))
-        out_say("hokku: --think %s: the chat template does not read it, so the model is not told%s",
-                think_name(think), think == THINK_OFF ? "; --think hide shows no thinking" : "");
+        out_say("hokku: --think %s: " THINK_UNHEARD "%s", think_name(think),
+                think == THINK_OFF ? "; --think hide shows no thinking" : "");
 }
 
 static bool run(struct chat *c, const char *version, int *death, struct error *err)

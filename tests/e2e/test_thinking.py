@@ -4,6 +4,7 @@ import json
 import parrot
 import pytest
 from server import serving, streamed
+from test_repl import chat  # noqa: F401 (fixture)
 
 # What stands before the answer: the thinking "hm hm", in the notation of a family.
 NOTATIONS = {
@@ -58,6 +59,18 @@ def test_who_is_not_told_whether_to_think_is_named(hokku, tmp_path, text, unhear
         said = f"hokku: --think {think}: the chat template does not read it, so the model is not told".encode()
         assert (said in hokku("--think", think, *ask).stderr) == (think in unheard)
         assert said not in hokku("-q", "--think", think, *ask).stderr + hokku(*ask, env={"HOKKU_THINK": think}).stderr
+
+
+@pytest.mark.parametrize("text", ["", "{{ '' if thinking }}"])
+def test_so_is_who_is_not_told_in_a_chat_and_by_a_server(home, chat, tmp_path, text):  # noqa: F811
+    path = parrot.write(tmp_path / "m.gguf", ["so"], text + "{{ messages[-1].content }}")
+    said = "the chat template does not read it, so the model is not told"
+    c = chat("-m", path)
+    for line in "/think off", "/think", "/set think on", "/set think":
+        assert (said in c.say(line)) == (text == ""), line
+    assert said not in c.say("/think hide") + c.say("/set think default")
+    with serving(home, "--think", "off", model=["-m", path]) as s:
+        assert s.ask("/health")[0] == 200 and (said in s.end()[1]) == (text == "")
 
 
 def test_a_template_with_a_field_for_thinking_gets_the_answer_alone_as_content(hokku, stories, tmp_path):
