@@ -106,8 +106,8 @@ static void import_states(const struct session_parts *p, const struct log_file *
     while (end > 0 && p->states[end - 1].pos > seq_len(s))
         end--;
     for (size_t i = end > SESSION_STATES ? end - SESSION_STATES : 0; i < end; i++)
-        if (!import_state(&p->states[i], f, s, bytes, wrong, sizeof wrong))
-            break;
+        if (import_state(&p->states[i], f, s, bytes, wrong, sizeof wrong))
+            *wrong = '\0'; // with a newer one nothing is read again for want of one before it
     if (!*why)
         snprintf(why, n_why, "%s", wrong);
     free(bytes);

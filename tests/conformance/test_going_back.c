@@ -279,8 +279,8 @@ static void flip_byte(const char *path, long at)
     fclose(f);
 }
 
-// Where the payload of the last record with this tag lies.
-static long last_payload(const char *path, const char *tag)
+// Where the payload of the last record with this tag lies, or of the first.
+static long payload_of(const char *path, const char *tag, bool first)
 {
     static char bytes[1 << 22];
     FILE *f = fopen(path, "r");
@@ -289,7 +289,7 @@ static long last_payload(const char *path, const char *tag)
     fclose(f);
     assert_in_range(n, 1, sizeof bytes - 1);
     long at = -1;
-    for (size_t i = 64; i + 4 < n; i++)
+    for (size_t i = 64; i + 4 < n && !(first && at > 0); i++)
         if (memcmp(bytes + i, tag, 4) == 0)
             at = (long)i + 36;
     assert_true(at > 0);
@@ -313,7 +313,7 @@ static void a_damaged_state_is_said_and_the_one_before_it_taken(void **state)
     if (!session_file_write(path, &t.c, NULL, &err))
         fail_msg("%s", err.text);
     const size_t n_past = seq_n_past(t.c.session.seq);
-    flip_byte(path, last_payload(path, "STAT") + 11);
+    flip_byte(path, payload_of(path, "STAT", false) + 11);
     if (!session_file_read(path, &t.c, NULL, NULL, &loaded, &err))
         fail_msg("%s", err.text);
     assert_int_equal(loaded.kv, SESSION_KV_STALE);
@@ -322,6 +322,45 @@ static void a_damaged_state_is_said_and_the_one_before_it_taken(void **state)
     t.turns[t.n++] = random_turn();
     ask(&t.c, &t.turns[2]);
     struct engine *fresh = open_engine(512);
+    check_text(&t, fresh);
+    conversation_release(&t.c);
+    engine_free(fresh);
+    engine_free(e);
+}
+
+// The memory is whole all the same.
+static void a_damaged_state_before_the_newest_is_left_out(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(N_BATCH);
+    struct talk t;
+    struct error err = {0};
+    struct session_loaded loaded;
+    char path[64];
+    snprintf(path, sizeof path, "%s/older.session", dir);
+    begin(&t, e);
+    for (; t.n < 3; t.n++) {
+        t.turns[t.n] = (struct turn){.text = "one two", .seed = t.n};
+        ask(&t.c, &t.turns[t.n]);
+    }
+    if (!session_file_write(path, &t.c, NULL, &err))
+        fail_msg("%s", err.text);
+    const size_t n_past = seq_n_past(t.c.session.seq);
+    const long at = payload_of(path, "STAT", true);
+    assert_int_not_equal(at, payload_of(path, "STAT", false));
+    flip_byte(path, at + 11);
+    if (!session_file_read(path, &t.c, NULL, NULL, &loaded, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(loaded.kv, SESSION_KV_RESTORED);
+    assert_int_equal(seq_n_past(t.c.session.seq), n_past);
+    t.turns[t.n++] = random_turn();
+    ask(&t.c, &t.turns[3]);
+    struct engine *fresh = open_engine(512);
+    check_text(&t, fresh);
+    assert_int_equal(conversation_undo(&t.c, 3), 3);
+    t.n = 1;
+    t.turns[t.n++] = random_turn();
+    ask(&t.c, &t.turns[1]);
     check_text(&t, fresh);
     conversation_release(&t.c);
     engine_free(fresh);
@@ -479,6 +518,7 @@ static int run(const char *family)
         cmocka_unit_test(a_save_appends_one_state),
         cmocka_unit_test(what_goes_far_back_is_saved_and_read),
         cmocka_unit_test(a_damaged_state_is_said_and_the_one_before_it_taken),
+        cmocka_unit_test(a_damaged_state_before_the_newest_is_left_out),
     };
     static const struct CMUnitTest no_states[] = {
         cmocka_unit_test(random_steps_give_the_text_of_a_fresh_conversation),
