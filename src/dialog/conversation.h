@@ -159,9 +159,9 @@ size_t conversation_n_turns(const struct conversation *c);
 struct message *conversation_turn(const struct conversation *c, size_t i);
 struct message *conversation_last_answer(const struct conversation *c); // NULL: none yet
 
-// False: the template does not read that it is to think (THINK_ON) or not (THINK_OFF), so the model
-// is not told.
-bool conversation_hears(const struct conversation *c, enum think think);
+// Why the model is not told that it is to think (THINK_ON) or not (THINK_OFF): a clause. NULL: it
+// is, or there is nothing to tell.
+const char *conversation_unheard(const struct conversation *c, enum think think);
 
 // The tokens with which the answer to the first n messages begins: rendered, tokenised, recorded
 // ids put in. open_tag (may be NULL): the thinking tag that the prompt leaves open, or NULL.

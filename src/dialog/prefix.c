@@ -120,14 +120,16 @@ enum { N_THINK_VARIABLES = 2 };
 static const char *const think_variables[N_THINK_VARIABLES] = {"enable_thinking", "thinking"};
 static const char think_budget[] = "thinking_budget";
 
-bool conversation_hears(const struct conversation *c, enum think think)
+const char *conversation_unheard(const struct conversation *c, enum think think)
 {
-    if (!c->tmpl || (think != THINK_ON && think != THINK_OFF))
-        return true;
+    if (think != THINK_ON && think != THINK_OFF)
+        return NULL;
+    if (!c->tmpl)
+        return "there is no chat template, so the model is not told";
     bool hears = think == THINK_OFF && template_reads(c->tmpl, think_budget);
     for (int i = 0; i < N_THINK_VARIABLES; i++)
         hears |= template_reads(c->tmpl, think_variables[i]);
-    return hears;
+    return hears ? NULL : "the chat template does not read it, so the model is not told";
 }
 
 static void put_variables(void *user, struct template_object vars)

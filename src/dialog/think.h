@@ -16,8 +16,6 @@
 // the choice to the template.
 enum think { THINK_DEFAULT, THINK_ON, THINK_OFF, THINK_HIDE };
 const char *think_name(enum think t);
-// Of on or off, see conversation_hears.
-#define THINK_UNHEARD "the chat template does not read it, so the model is not told"
 
 enum answer_part { PART_ANSWER, PART_THINKING };
 

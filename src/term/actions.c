@@ -421,8 +421,9 @@ bool action_think(struct repl *r, char *arg, struct error *err)
     if (*arg && !options_set(r->opt, "think", arg, err))
         return as_setting(err);
     const enum think think = (enum think)r->opt->think;
-    view_say(&r->view, "think %s%s\n", think_name(think),
-             conversation_hears(r->c, think) ? "" : " (" THINK_UNHEARD ")");
+    const char *unheard = conversation_unheard(r->c, think);
+    view_say(&r->view, "think %s%s%s%s\n", think_name(think), unheard ? " (" : "",
+             unheard ? unheard : "", unheard ? ")" : "");
     return true;
 }
 

@@ -445,9 +445,9 @@ static void say_unheard(const struct chat *c)
 {
     const struct options *o = c->p->opt;
     const enum think think = (enum think)o->think;
-    if (options_named(o, "--think") && !o->quiet && !c->shape.constraint &&
-        !conversation_hears(&c->conv, think))
-        out_say("hokku: --think %s: " THINK_UNHEARD "%s", think_name(think),
+    const char *unheard = conversation_unheard(&c->conv, think);
+    if (options_named(o, "--think") && !o->quiet && !c->shape.constraint && unheard)
+        out_say("hokku: --think %s: %s%s", think_name(think), unheard,
                 think == THINK_OFF ? "; --think hide shows no thinking" : "");
 }
 

@@ -61,6 +61,17 @@ def test_who_is_not_told_whether_to_think_is_named(hokku, tmp_path, text, unhear
         assert said not in hokku("-q", "--think", think, *ask).stderr + hokku(*ask, env={"HOKKU_THINK": think}).stderr
 
 
+def test_where_there_is_no_template_nobody_is_told_which_is_said(home, hokku, chat, stories):  # noqa: F811
+    said = "there is no chat template, so the model is not told"
+    for think in "on", "off", "hide":
+        r = hokku("-m", stories, "-n", 2, "--temp", 0, "--think", think, "Once upon")
+        assert r.returncode == 0 and (f"hokku: --think {think}: {said}".encode() in r.stderr) == (think != "hide"), r
+    c = chat("-m", stories, "-no-cnv")
+    assert said in c.say("/think on") and said in c.say("/set think off") and said not in c.say("/think hide")
+    with serving(home, "--think", "off", model=["-m", stories]) as s:
+        assert s.ask("/health")[0] == 200 and said in s.end()[1]
+
+
 @pytest.mark.parametrize("text", ["", "{{ '' if thinking }}"])
 def test_so_is_who_is_not_told_in_a_chat_and_by_a_server(home, chat, tmp_path, text):  # noqa: F811
     path = parrot.write(tmp_path / "m.gguf", ["so"], text + "{{ messages[-1].content }}")
