@@ -435,6 +435,24 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
     return ok;
 }
 
+// Whether nothing of the system prompt is in what was rendered, though it could lead a message.
+// (What is of several origins may have it: no such text is shorter.)
+static bool leaves_out_system(const struct variables *v, const struct template_output *r)
+{
+    if (v->merge_system || !uses_system(v) || first_rendered(v) >= v->q->n_messages)
+        return false;
+    const struct buf *text = &v->c->messages[0].text;
+    size_t n = 0;
+    for (size_t i = 0; i < text->len; i++)
+        n += !is_space(text->data[i]);
+    for (size_t i = 0; i < r->n_spans; i++) {
+        const struct template_span *s = &r->spans[i];
+        if (s->origin == ORIGIN_MESSAGE || (s->origin == ORIGIN_DATA && s->end - s->begin >= n))
+            return false;
+    }
+    return n > 0;
+}
+
 // The thinking tag that the template, and nobody's message, left open at the end of the prompt.
 static const char *open_tag_of(const struct template_output *r)
 {
@@ -469,15 +487,17 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         goto done;
     }
     ok = template_render(c->tmpl, put_variables, &v, c->now, &limits, &r, &raised, err);
-    if (!ok && raised && c->has_system && !c->system_merged) {
-        // Some templates (Gemma) refuse a system prompt: put it before the first message, if that
-        // is what they refuse.
+    const bool left_out = ok && leaves_out_system(&v, &r);
+    if (left_out || (!ok && raised && c->has_system && !c->system_merged)) {
+        // Some templates (Gemma) refuse a system prompt, or pass over it (the first Phi-3): put it
+        // before the first message, if that is what they refuse.
         struct error second = {0};
+        template_output_release(&r);
         v.merge_system = true;
         ok = variables_prepare(&v) &&
              template_render(c->tmpl, put_variables, &v, c->now, &limits, &r, &raised, &second);
         c->system_merged = ok;
-        if (second.code == ERR_INTERRUPTED) // not what the first try found
+        if (err && (left_out || second.code == ERR_INTERRUPTED)) // not what the first try found
             *err = second;
     }
     if (!ok) {

@@ -558,6 +558,14 @@ def test_what_is_not_utf8_is_named(hokku, tmp_path):
         assert r.returncode == 2 and what + b" is not UTF-8: byte 4 is 0xFF; convert it" in r.stderr and r.stdout == b"", r
 
 
+def test_a_system_prompt_that_a_template_passes_over_is_put_before_the_message_and_said(hokku, stories, tmp_path):
+    (tmp_path / "t.jinja").write_text("{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    call = ["-m", stories, "--chat-template-file", tmp_path / "t.jinja", "--temp", 0, "-n", 3, "--json"]
+    given, said = hokku(*call, "-sys", "Be brief.", "Once"), hokku(*call, "Be brief.\n\nOnce")
+    assert given.returncode == 0 and json.loads(given.stdout)["prompt_tokens"] == json.loads(said.stdout)["prompt_tokens"]
+    assert given.stderr == b"hokku: the model's template knows no system prompt: it is put before the first message\n" and not said.stderr
+
+
 def test_a_start_of_the_answer_that_is_no_utf8_is_refused_as_a_prompt_is(hokku, stories):
     r = hokku("-m", stories, "--chat-template", "chatml", "-n", 1, "-c", 256, "--prefill", "a\udcff", "hi")
     assert r.returncode == 2 and b"the start of the answer is not UTF-8: byte 2 is 0xFF" in r.stderr and r.stdout == b"", r

@@ -22,6 +22,12 @@ static const char forgetting[] =
 static const char no_system[] =
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
     "{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+static const char passes_over_system[] = // as that of the first Phi-3
+    "{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "<|im_end|>\n{% endif %}{% endfor %}";
+static const char joins_system[] = // with something of its own: nobody can tell whose text it is
+    "{{ [messages[0].content, bos_token] | tojson }}{% for m in messages[1:] %}{{ m.content }}"
+    "{% endfor %}";
 
 struct fixture {
     struct model *m;
@@ -199,24 +205,49 @@ static void bos_is_there_once(void **state)
     }
 }
 
-static void a_template_that_refuses_system_prompts_gets_it_in_the_first_message(void **state)
+// What the template makes of a system prompt and "hello"; the caller's to release.
+static struct buf with_system(const char *template, const char *system, bool *merged)
 {
-    (void)state;
     struct fixture f;
     struct error err = {0};
     struct ids ids = {0};
     struct buf text = {0};
-    open_model(&f, "qwen2-tiny-q4_k_m", no_system, 256);
-    assert_true(conversation_set_system(&f.c, "Be terse.", 9, &err));
+    open_model(&f, "qwen2-tiny-q4_k_m", template, 256);
+    assert_true(conversation_set_system(&f.c, system, strlen(system), &err));
     assert_true(conversation_add(&f.c, ROLE_USER, "hello", 5, &err));
     assert_true(conversation_prefix(&f.c, 2, THINK_DEFAULT, &ids, NULL, &err));
     for (size_t i = 0; i < ids.len; i++)
         tokenizer_decode_one(f.m->tokenizer, ids.data[i], true, &text);
-    assert_string_equal(buf_str(&text), "<|im_start|>user\nBe terse.\n\nhello<|im_end|>\n");
-    assert_true(f.c.system_merged);
+    *merged = f.c.system_merged;
     ids_release(&ids);
-    buf_release(&text);
     close_model(&f);
+    return text;
+}
+
+static void a_template_that_refuses_system_prompts_gets_it_in_the_first_message(void **state)
+{
+    (void)state;
+    const char *templates[] = {no_system, passes_over_system};
+    for (size_t i = 0; i < 2; i++) {
+        bool merged;
+        struct buf text = with_system(templates[i], "Be terse.", &merged);
+        assert_string_equal(buf_str(&text), "<|im_start|>user\nBe terse.\n\nhello<|im_end|>\n");
+        assert_true(merged);
+        buf_release(&text);
+    }
+}
+
+static void a_system_prompt_that_may_be_in_what_is_rendered_is_not_put_there_again(void **state)
+{
+    (void)state;
+    bool merged;
+    struct buf text = with_system(joins_system, "Be \"terse\".", &merged);
+    assert_false(merged);
+    assert_non_null(strstr(buf_str(&text), "Be \\\"terse\\\"."));
+    buf_release(&text);
+    text = with_system(passes_over_system, " \n", &merged); // nothing is lost of it
+    assert_false(merged);
+    buf_release(&text);
 }
 
 static void forgotten_thinking_leaves_the_rest_of_the_answer_untokenised(void **state)
@@ -441,6 +472,7 @@ int main(void)
         cmocka_unit_test(user_text_never_becomes_control_tokens),
         cmocka_unit_test(bos_is_there_once),
         cmocka_unit_test(a_template_that_refuses_system_prompts_gets_it_in_the_first_message),
+        cmocka_unit_test(a_system_prompt_that_may_be_in_what_is_rendered_is_not_put_there_again),
         cmocka_unit_test(forgotten_thinking_leaves_the_rest_of_the_answer_untokenised),
         cmocka_unit_test(drop_forgets_the_oldest_turns_and_says_so),
         cmocka_unit_test(shift_goes_on_for_ever_and_reuses_what_it_kept),
