@@ -108,6 +108,21 @@ static bool add_messages(struct worker *w, const struct ask *a, struct error *er
     return ok;
 }
 
+// A call that the template does not show would be lost: its message would be an empty one.
+static bool check_calls_told(const struct worker *w, struct item *it, struct error *err)
+{
+    const json_t *messages = it->job->ask.messages;
+    for (size_t i = 0; !w->shows_calls && i < json_array_size(messages); i++)
+        if (json_object_get(json_array_get(messages, i), "tool_calls")) {
+            it->field = "messages";
+            return error_set(err, ERR_USAGE,
+                             "messages[%zu] has \"tool_calls\", which are not supported with this "
+                             "model: its template shows none; expected messages without",
+                             i);
+        }
+    return true;
+}
+
 // The conversation that the request is about, with its messages.
 static struct conversation *converse(struct worker *w, struct item *it, struct error *err)
 {
@@ -127,7 +142,7 @@ static struct conversation *converse(struct worker *w, struct item *it, struct e
                   "that is read here");
         return NULL;
     }
-    const bool ok = a->messages ? add_messages(w, a, err)
+    const bool ok = a->messages ? check_calls_told(w, it, err) && add_messages(w, a, err)
                                 : conversation_add(c, ROLE_USER, a->prompt, a->n_prompt, err);
     return ok ? c : NULL;
 }
@@ -319,8 +334,10 @@ bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *de
     if (w->has_chat &&
         !conversation_init(&w->chat, m, e, buf_str(template_text), template_text->len, now, err))
         return false;
-    if (w->has_chat)
+    if (w->has_chat) {
         w->form = calls_form_of(buf_str(template_text), template_text->len);
+        w->shows_calls = memmem(buf_str(template_text), template_text->len, "tool_calls", 10);
+    }
     w->plain.cancel = w->chat.cancel = &w->watch.unwanted;
     w->plain.most_ids = w->chat.most_ids = MOST_CONTEXTS * (size_t)e->n_ctx;
     return watch_init(&w->watch, end, grace, err) &&

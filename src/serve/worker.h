@@ -18,6 +18,7 @@ struct worker {
     bool has_chat;
     json_t *fields;                // owned: of the messages that are rendered now
     const struct calls_form *form; // in which the template teaches to call tools; NULL: in none
+    bool shows_calls;              // the template, those of earlier answers
     struct shapes *shapes;         // borrowed
     struct cancel stop;            // of the schedule
     struct watch watch;            // over the request that is prepared

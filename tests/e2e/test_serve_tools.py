@@ -146,6 +146,12 @@ def test_what_is_not_supported_of_tools_and_formats_is_refused_by_name(home, par
     with serving(home) as s:  # its template knows no tools
         status, _, answer = s.ask("/v1/chat/completions", {"messages": ASKED, "tools": [TOOL]})
         assert status == 400 and "tools" in answer["error"]["message"]
+        # A call that it does not show would leave an empty message.
+        call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+        messages = [*ASKED, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "abcdefghi", "content": "rain"}]
+        for path in ("/v1/chat/completions", "/apply-template"):
+            status, _, answer = s.ask(path, {"messages": messages})
+            assert status == 400 and answer["error"]["param"] == "messages" and 'messages[1] has "tool_calls"' in answer["error"]["message"], answer
 
 
 def test_a_tool_is_told_without_its_nulls_but_with_those_of_its_schema(parroting):
