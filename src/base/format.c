@@ -76,10 +76,11 @@ double format_float(float f)
 
 const char *format_range(char out[FORMAT_TEXT], double least, double most)
 {
-    if (most >= INT32_MAX)
+    if (most > INT32_MAX)
         snprintf(out, FORMAT_TEXT, "a whole number of at least %.10g", least);
     else
-        snprintf(out, FORMAT_TEXT, "a number from %.10g to %.10g", least, most);
+        snprintf(out, FORMAT_TEXT, "a %snumber from %.10g to %.10g",
+                 most == INT32_MAX ? "whole " : "", least, most);
     return out;
 }
 

@@ -23,8 +23,9 @@ const char *format_real(char out[FORMAT_NUMBER], double v);
 // The number of the fewest digits that reads back as f: 0.1, where (double)f is 0.10000000149...
 double format_float(float f);
 
-// What a number may be, for messages: "a number from 0 to 1", "a whole number of at least 0" where
-// the largest is that of its type. Returns out.
+// What a number may be, for messages: "a number from 0 to 1", "a whole number from 0 to
+// 2147483647" where the largest is that of its type, or, of one of 64 bits, "of at least 0".
+// Returns out.
 const char *format_range(char out[FORMAT_TEXT], double least, double most);
 
 // Copies s[0..n) so that it fits and is one line of valid UTF-8: control bytes and malformed bytes

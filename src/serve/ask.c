@@ -181,14 +181,10 @@ static bool read_setting(struct ask *a, const char *key, const char *name, const
         s++;
     const double x = json_number_value(v);
     const char *expected = NULL;
-    if (!json_is_number(v))
+    if (!json_is_number(v) || (s->whole && !json_is_integer(v)))
         expected = format_range(range, s->least, s->most);
-    else if (!s->whole)
+    else
         expected = sampler_number_expects(s, x, range);
-    if (s->whole && (!json_is_integer(v) || x < s->least || x > s->most)) {
-        snprintf(range, sizeof range, "a whole number from %.10g to %.10g", s->least, s->most);
-        expected = range;
-    }
     if (expected)
         return refuse_value(r, key, v, expected);
     void *to = (char *)&a->sampler + s->offset;

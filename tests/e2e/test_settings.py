@@ -39,6 +39,13 @@ def test_a_number_out_of_range_is_wrong_usage_whoever_says_it(hokku, home, tmp_p
     assert r.returncode == 2 and says in r.stderr and b"config:1" in r.stderr, r
 
 
+@pytest.mark.parametrize("name,least", [("--top-k", 0), ("--repeat-last-n", -1), ("--dry-allowed-length", 1)])
+@pytest.mark.parametrize("value", [2**31, 99999999999, -2])
+def test_a_whole_number_out_of_range_is_told_both_ends(hokku, name, least, value):
+    r = hokku("-m", MODEL, f"{name}={value}", "hi")
+    assert r.returncode == 2 and r.stderr == f'hokku: {name}: found "{value}", expected a whole number from {least} to 2147483647\n'.encode(), r
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_setting(hokku, tmp_path):
     (tmp_path / "config/hokku").mkdir(parents=True)
     (tmp_path / "config/hokku/config").write_bytes(b"\xef\xbb\xbftemp x\n")
@@ -108,7 +115,7 @@ def recommending(path, **settings):
 @pytest.mark.parametrize("key,kind,value,says,option", [
     ("top_p", "f32", 2.0, "is 2, expected a number from 0 to 1", "--top-p=.5"), ("temp", "f32", 1e-38, "is 1e-38, expected 0, or 1e-30 at least", "--temp=.5"),
     ("temp", "f32", float("nan"), "is nan, expected a finite", "--temp=.5"), ("top_k", "u32", 2**31, "is 2147483648, expected ", "--top-k=5"),
-    ("top_k", "i32", -1, "is -1, expected a whole number of at least 0", "--top-k=5"), ("top_k", "i64", -2**40, "is -1099511627776, expected ", "--top-k=5"),
+    ("top_k", "i32", -1, "is -1, expected a whole number from 0 to 2147483647", "--top-k=5"), ("top_k", "i64", -2**40, "is -1099511627776, expected ", "--top-k=5"),
     ("min_p", "str", "x", "is of type string", "--min-p=.5"), ("penalty_repeat", "f32", 0.0, "is 0, expected a number from 1e-06", "--repeat-penalty=2"),
     ("mirostat", "i32", 2, "is 2, expected 0: that sampler is not there", "--samplers=top_k"), ("sequence", "str", "top_k;infill", 'is "top_k;infill", expected any of penalties;', "--samplers=top_k"),
     ("sequence", "str", "top_k;" * 16, 'is "top_k;top_k', "--samplers=top_k"), ("sequence", "str", "a\0b\n", 'is "a\\x00b\\x0A"', "--samplers=top_k"),
