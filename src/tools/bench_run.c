@@ -119,6 +119,21 @@ static bool has_positions(const struct model *m, uint64_t n, uint32_t widest, st
                      widest > 1 ? "fewer in --batch, or " : "");
 }
 
+// --plan and --grammar run nothing: what says what to run is for neither.
+static bool check_runs(const struct options *o, struct error *err)
+{
+    static const char *const of_runs[] = {"--n-prompt", "--n-gen", "--repetitions", "--batch",
+                                          "--n-depth"}; // the last is for --plan, too
+    const char *shows = o->plan ? "--plan" : options_named(o, "--grammar") ? "--grammar" : NULL;
+    const size_t n = sizeof of_runs / sizeof *of_runs - o->plan;
+    for (size_t i = 0; shows && i < n; i++)
+        if (options_named(o, of_runs[i]))
+            return error_set(err, ERR_USAGE,
+                             "%s runs nothing that %s is for: leave one of them out", shows,
+                             of_runs[i]);
+    return true;
+}
+
 bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
@@ -126,7 +141,7 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
     struct numbers depths = {"--n-depth", "depths", 0, INT32_MAX};
     struct numbers batches = {"--batch", "batches", 1, ENGINE_MAX_PARTS};
     uint32_t deepest = 0, widest = 0;
-    if (!tool_arguments(o, 0, 0, "none", err))
+    if (!tool_arguments(o, 0, 0, "none", err) || !check_runs(o, err))
         return false;
     if (!read_numbers(&o->bench_depth, &depths, err) ||
         !read_numbers(&o->bench_batch, &batches, err))

@@ -93,6 +93,16 @@ def test_what_bench_shows_is_one_thing(hokku, args):
     assert r.returncode == 2 and f"{a} and {b} cannot be combined: each shows something else, expected one of them".encode() in r.stderr and not r.stdout, r
 
 
+@pytest.mark.parametrize("shows", [["--plan"], ["--grammar", "s.json"]])
+@pytest.mark.parametrize("option", ["--n-prompt", "--n-gen", "--repetitions", "--batch", "--n-depth"])
+def test_what_runs_nothing_does_not_take_what_to_run(hokku, shows, option):
+    r = hokku("bench", *shows, option, 1)
+    if (shows, option) == (["--plan"], "--n-depth"):
+        assert b"n-depth" not in r.stderr
+    else:
+        assert r.returncode == 2 and f"{shows[0]} runs nothing that {option} is for: leave one of them out".encode() in r.stderr and not r.stdout, r
+
+
 def test_a_grammar_of_the_configuration_is_not_what_bench_shows(hokku, stories, tmp_path):
     (tmp_path / "mine.gbnf").write_text('root ::= "a"')
     for env in ({"HOKKU_GRAMMAR_FILE": "/nonexist"}, {"HOKKU_GRAMMAR": "root ::= x"}):
