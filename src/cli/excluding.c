@@ -19,6 +19,8 @@ static const struct group {
     {{"--lines", "--turns"}, "expected one of them", false},
     {{"--file", "--lines"}, "the lines are those of standard input: < FILE", false},
     {{"--file", "--turns"}, "the lines are those of standard input: < FILE", false},
+    {{"--single-turn", "--lines"}, "every line has its answer: head -n 1 leaves one line", false},
+    {{"--single-turn", "--turns"}, "every line has its answer: head -n 1 leaves one line", false},
     {{"--session", "--base", "--continue"}, "expected one of them", false},
     {{"--session", "--continue", "--lines"},
      "each line is a conversation of its own; --base NAME begins each with a saved session",

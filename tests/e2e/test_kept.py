@@ -56,6 +56,7 @@ def test_a_chat_that_begins_with_a_base_is_one_of_its_own(hokku, chat, tiny, ses
     (["--continue", "--lines"], b"--continue and --lines cannot"),
     (["--lines", "-f", "x"], b"-f and --lines cannot be combined: the lines are those of standard input: < FILE"),
     (["-f", "x", "--turns"], b"-f and --turns cannot be combined: the lines are those of standard input: < FILE"),
+    (["-st", "--lines"], b"-st and --lines cannot be combined: every line has its answer"), (["--turns", "-st"], b"-st and --turns cannot be combined: every line has"),
     (["--session", "s", "--base", "t"], b"--session and --base cannot be combined: expected one of them"),
     (["--base", "nope", "hi"], b"there is no session nope")])
 def test_pairs_that_mean_nothing_are_refused_by_name(hokku, tiny, args, says):
