@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/json_text.h"
+#include "base/out.h"
 #include "base/termsafe.h"
 #include "cli/hub_setup.h"
 #include "keep/keep.h"
@@ -143,6 +144,8 @@ static bool list_table(const struct options *opt, const struct hub_models *m, st
         buf_printf(out, "%skept in memory (hokku serve --stop lets go of it):\n%s",
                    m->n ? "\n" : "", buf_str(&kept));
     const bool ok = !kept.failed && !out->failed;
+    if (ok && m->n == 0 && kept.len == 0 && !opt->quiet)
+        out_say("no downloaded models");
     buf_release(&kept);
     return ok || error_oom(err, "the list of models", out->len);
 }
@@ -177,6 +180,9 @@ bool tool_models(const struct options *o, struct buf *out, struct error *err)
         return error_set(err, ERR_USAGE,
                          "hokku models: found \"%.60s\", expected nothing or rm NAME",
                          o->args.items[0]);
+    if (rm && options_named(o, "--json"))
+        return error_set(err, ERR_USAGE,
+                         "hokku models rm: found --json, which is for the list: leave it out");
     bool ok = hub_setup_init(&hub, o, NULL, err);
     if (ok && rm)
         ok = remove_all(&hub.opt, o->args.items + 1, o->args.n - 1, out, err);

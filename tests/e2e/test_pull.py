@@ -663,7 +663,8 @@ def test_a_damaged_record_costs_a_hash_and_nothing_else(hokku, hub, cache, recor
 
 
 def test_models_are_listed_with_size_and_last_use(hokku, hub, leave_part):
-    assert hokku("models").stdout == ""
+    none = hokku("models")
+    assert (none.returncode, none.stdout, none.stderr) == (0, "", "no downloaded models\n") and json.loads(hokku("models", "--json").stdout) == []
     q4, q8 = ok(hokku("pull", REPO)), ok(hokku("pull", REPO + ":q8_0"))
     hub.add(REPO, files={"m-q6_k.gguf": Q8[:-1]})
     leave_part(300_000, REPO + ":q6_k")
@@ -751,6 +752,7 @@ def test_models_rm_removes_what_it_names_and_nothing_else(hokku, hub, cache, lea
     q8 = ok(hokku("pull", REPO + ":q8_0"))
     refused(hokku("models", "rm", "nobody/nothing"), "nobody/nothing", f"{REPO}:Q4_K_M", code=1)
     there = ggufs(cache)
+    refused(hokku("models", "rm", f"{REPO}:q4_k_m", "--json"), "found --json, which is for the list", code=2)
     refused(hokku("models", "rm", f"{REPO}:q4_k_m", "nobody/nothing", f"{REPO}:q8_0"), "nothing is removed: ", "nobody/nothing", code=1)
     assert ggufs(cache) == there and len(there) == 2
     r = hokku("models", "rm", f"{REPO}:q4_k_m", f"{REPO}:Q4_K_M")  # twice the same
