@@ -35,7 +35,7 @@ static const char silent[] = "the process that keeps it does not answer",
 static bool wanted(const struct options *o)
 {
     return o->keep > 0 && o->tool == TOOL_NONE && !o->help && !o->version && !o->complete &&
-           !o->print_completion && !o->dry_run;
+           !o->print_completion;
 }
 
 // A name of what this process alone has: descriptors, as <(...) of a shell makes them, and its
@@ -63,6 +63,8 @@ static const char *not_to_be_given(const struct program *p, char **argv, char **
     sigset_t mask;
     if (program_is_chat(p) && !(p->stdout_tty && p->stderr_tty))
         return "a chat is done by another process only where all its streams are terminals";
+    if (p->opt->dry_run)
+        return "--dry-run loads no model";
     if (p->opt->model_draft)
         return "a draft model is beside it, and one model is kept";
     for (char **a = argv; *a; a++)
