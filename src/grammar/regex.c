@@ -183,8 +183,14 @@ static bool trim(struct dfa *d, struct work *work)
     return true;
 }
 
-bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
-              struct error *err)
+static bool no_memory(const struct nfa *a, struct error *err)
+{
+    return error_oom(err, "a pattern's automaton", a->n * sizeof *a->states);
+}
+
+// *too_big: it needs more states than there may be.
+static bool make(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
+                 bool *too_big, struct error *err)
 {
     *d = (struct dfa){0};
     struct maker m = {.a = a, .d = d, .work = work};
@@ -198,28 +204,121 @@ bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, st
             spread(&m, a->start[i], true, false, &unused);
         state_of(&m, 0, true);
     }
-    bool too_big = false;
-    for (uint32_t i = 0; i < d->n_states && !m.failed && !too_big && work_add(work, 1); i++) {
+    *too_big = false;
+    for (uint32_t i = 0; i < d->n_states && !m.failed && !*too_big && work_add(work, 1); i++) {
         make_edges(&m, i, min, max, i == 0);
-        too_big = d->n_states > REGEX_MAX_STATES || d->n_edges > 8 * (size_t)REGEX_MAX_STATES;
+        *too_big = d->n_states > REGEX_MAX_STATES || d->n_edges > REGEX_MAX_EDGES;
     }
-    if (!m.failed && !too_big && !trim(d, work))
+    if (!m.failed && !*too_big && !trim(d, work))
         m.failed = true;
     setpool_release(&m.sets);
     free(m.list);
     free(m.seen);
     free(m.stack);
     free(m.cuts);
-    if (!m.failed && !too_big && work_ok(work, err))
+    if (!m.failed && !*too_big && work_ok(work, err))
         return true;
     dfa_release(d);
-    if (!m.failed && !too_big)
-        return false;
-    return m.failed ? error_oom(err, "a pattern's automaton", a->n * sizeof *a->states)
-                    : error_set(err, ERR_USAGE,
-                                "the patterns and the length together need more than %d states: "
-                                "make them simpler",
-                                REGEX_MAX_STATES);
+    return m.failed && no_memory(a, err);
+}
+
+// How many characters the texts have that it takes. *longest: UINT32_MAX where there is no longest.
+// False: no memory.
+static bool lengths(const struct dfa *d, struct work *work, uint32_t *shortest, uint32_t *longest)
+{
+    const size_t n = d->n_states;
+    uint32_t *queue = malloc(n * sizeof *queue), *near = malloc(n * sizeof *near);
+    uint32_t *far = calloc(n, sizeof *far), *n_in = calloc(n, sizeof *n_in);
+    const bool ok = queue && near && far && n_in;
+    size_t n_queue = 0;
+    *shortest = *longest = 0;
+    if (ok) { // breadth first: near
+        memset(near, 0xFF, n * sizeof *near);
+        near[0] = 0;
+        queue[n_queue++] = 0;
+        *shortest = NONE;
+    }
+    for (size_t i = 0; i < n_queue && work_add(work, 1 + d->states[queue[i]].n); i++) {
+        const struct dfa_state *q = &d->states[queue[i]];
+        if (q->accepts && *shortest == NONE)
+            *shortest = near[queue[i]];
+        for (size_t k = q->first; k < q->first + q->n; k++) {
+            const uint32_t to = d->edges[k].to;
+            n_in[to]++;
+            if (near[to] == NONE) {
+                near[to] = near[queue[i]] + 1;
+                queue[n_queue++] = to;
+            }
+        }
+    }
+    // In an order in which each state comes behind all that lead to it: far. (The first is led to
+    // by none.) Where there is none the way goes round.
+    const size_t n_reached = n_queue;
+    n_queue = ok;
+    for (size_t i = 0; i < n_queue && work_add(work, 1 + d->states[queue[i]].n); i++) {
+        const struct dfa_state *q = &d->states[queue[i]];
+        if (q->accepts && far[queue[i]] > *longest)
+            *longest = far[queue[i]];
+        for (size_t k = q->first; k < q->first + q->n; k++) {
+            const uint32_t to = d->edges[k].to;
+            if (far[to] < far[queue[i]] + 1)
+                far[to] = far[queue[i]] + 1;
+            if (--n_in[to] == 0)
+                queue[n_queue++] = to;
+        }
+    }
+    if (n_queue < n_reached)
+        *longest = NONE;
+    free(queue);
+    free(near);
+    free(far);
+    free(n_in);
+    return ok;
+}
+
+static bool refuse_length(const struct dfa *alone, uint32_t max, struct error *err)
+{
+    // With a length there are at most so many of each state, and of each way from it.
+    const size_t n = alone->n_states, edges = alone->n_edges;
+    size_t fits = n ? REGEX_MAX_STATES / n : 0;
+    if (edges && REGEX_MAX_EDGES / edges < fits)
+        fits = REGEX_MAX_EDGES / edges;
+    if (fits < 2)
+        return error_set(err, ERR_USAGE,
+                         "the patterns and the length together need more than %d states: make them "
+                         "simpler",
+                         REGEX_MAX_STATES);
+    return error_set(err, ERR_USAGE,
+                     "the patterns (or format) and the length together need more than %d states, "
+                     "up to %zu for each character of %s: one of at most %zu fits, or none",
+                     REGEX_MAX_STATES, n, max == NONE ? "minLength" : "maxLength", fits - 1);
+}
+
+bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
+              struct error *err)
+{
+    struct dfa alone;
+    uint32_t shortest, longest;
+    bool too_big, alone_too_big, ok = make(d, a, min, max, work, &too_big, err);
+    if (ok || !too_big)
+        return ok;
+    // Without the length: a bound that all texts keep to anyway takes states for nothing.
+    if (!make(&alone, a, 0, NONE, work, &alone_too_big, err))
+        return alone_too_big && refuse_length(&alone, max, err);
+    if ((lengths(&alone, work, &shortest, &longest) || no_memory(a, err)) && work_ok(work, err)) {
+        const uint32_t less_min = min <= shortest ? 0 : min;
+        const uint32_t less_max = longest != NONE && max >= longest ? NONE : max;
+        if (less_min == 0 && less_max == NONE) {
+            *d = alone;
+            return true;
+        }
+        if (less_min != min || less_max != max)
+            ok = make(d, a, less_min, less_max, work, &too_big, err);
+        if (!ok && too_big)
+            refuse_length(&alone, less_max, err);
+    }
+    dfa_release(&alone);
+    return ok;
 }
 
 void dfa_release(struct dfa *d)

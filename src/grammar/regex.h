@@ -8,7 +8,7 @@
 #include "grammar/charset.h"
 #include "grammar/work.h"
 
-enum { REGEX_MAX_STATES = 20000, REGEX_MAX_PATTERNS = 30 };
+enum { REGEX_MAX_STATES = 20000, REGEX_MAX_EDGES = 8 * REGEX_MAX_STATES, REGEX_MAX_PATTERNS = 30 };
 
 // Nondeterministic: what the parser makes.
 struct nfa_state {

@@ -455,6 +455,18 @@ def test_values_that_two_alternatives_list_are_left_out_of_both_wherever_they_ar
     assert accepted({"enum": [1, 2, "a"], "oneOf": [{"oneOf": [{"type": "integer"}, {"type": "array"}]}, {"minimum": 2}]}, "1", "2", '"a"') == [True, False, True]
 
 
+def test_a_length_that_all_texts_of_a_pattern_keep_to_takes_no_states():
+    longest = f"{'a' * 20}.{'b' * 20}.{'c' * 20}@{'.'.join(5 * ['d' * 32])}"
+    for more in {"maxLength": 254}, {"maxLength": 320, "minLength": 1}, {"maxLength": len(longest)}:
+        assert accepted({"type": "string", "format": "email", **more}, dumps("a@b.c"), dumps(longest), dumps("a@" + longest), '""') == [True, True, False, False]
+    assert accepted({"type": "string", "pattern": "^(ab?){60}$|^c?$", "minLength": 1, "maxLength": 5000}, '"c"', '""', dumps("ab" * 60)) == [True, False, True]
+    short = {"type": "string", "format": "email", "minLength": 20, "maxLength": 320}  # of which the first is a bound
+    assert accepted(short, dumps("a@b.c"), dumps("a@" + 3 * "bcdefg." + "h"), dumps(longest)) == [False, True, True]
+    assert accepted({"type": "string", "format": "uri", "maxLength": 244}, dumps("a:" + "b" * 242), dumps("a:" + "b" * 243)) == [True, False]  # as its refusal says
+    s = {"type": "string", "pattern": "^(a|b){0,400}$", "minLength": 2, "maxLength": 3}  # a bound that is none
+    assert accepted(s, '"a"', '"ab"', '"abb"', '"abba"') == [False, True, True, False]
+
+
 def test_large_listed_integers_are_multiples_or_not_to_the_last_digit():
     assert accepted({"enum": [9007199254740993, 9007199254740995], "multipleOf": 3}, "9007199254740993", "9007199254740995") == [True, False]
     with pytest.raises(Refused):
@@ -527,6 +539,8 @@ def test_what_oneof_lets_through_jsonschema_does_too():
     ('{"pattern": "^((a|b){100}){100}(a|b){5}$"}', "(#/pattern)", "more than 20000 states"),
     ('{"const": "a", "pattern": "^a{10000}$"}', "(#/pattern)", "more than 20000 states"),
     ('{"pattern": "^a{10001}$"}', "(#/pattern)", "a repetition of at most 10000"),
+    ('{"type": "string", "format": "uri", "maxLength": 2083}', "(#)", "20000 states, up to 49 for each character of maxLength: one of at most 244 fits, or none"),
+    ('{"type": "string", "pattern": "^a*b*c*d*$", "minLength": 9000}', "(#)", "for each character of minLength: one of at most 3332 fits, or none"),
     ('{"multipleOf": 0.01}', "#/multipleOf", "an integer above 0"),
     ('{"type": "integer", "multipleOf": 123456}', "(#)", "can be enforced"),
     ('{"uniqueItems": true}', "#/uniqueItems", "enum of at most 8"),
