@@ -49,8 +49,11 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
     q8.type_k = q8.type_v = KV_Q8_0;
     *out = {};
     out->available = d->free;
-    out->n_ctx_max = largest_context(m, p, d, m->hp.n_ctx_train);
-    out->n_ctx_max_q8 = largest_context(m, &q8, d, m->hp.n_ctx_train);
+    const uint32_t trained = m->hp.n_ctx_train;
+    const bool refused = p->n_ctx > trained && largest_context(m, p, d, p->n_ctx) < p->n_ctx;
+    const uint32_t most = refused ? p->n_ctx : trained;
+    out->n_ctx_max = largest_context(m, p, d, most);
+    out->n_ctx_max_q8 = largest_context(m, &q8, d, most);
     out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
     cuda_memory_plan(m, p, out->n_ctx, d, &plan);
     windows_plan(m, p->n_batch, cuda_n_seq(p), KV_BLOCK, out);

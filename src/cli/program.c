@@ -288,10 +288,12 @@ static bool plan_text(const struct model *m, const struct engine_plan *plan, str
                    format_number(c, r->scratch), format_number(o, r->other),
                    format_number(e, r->available));
     }
+    const bool larger = m->hp.n_ctx_train > 0 && plan->n_ctx_max > m->hp.n_ctx_train;
     return buf_printf(out,
-                      "largest context that fits, up to the model's own: %u tokens, with -ctk q8_0 "
+                      "largest context that fits, up to %s: %u tokens, with -ctk q8_0 "
                       "-ctv q8_0: %u\n",
-                      plan->n_ctx_max, plan->n_ctx_max_q8);
+                      larger ? "the one asked for" : "the model's own", plan->n_ctx_max,
+                      plan->n_ctx_max_q8);
 }
 
 static bool draft_text(const char *what, const struct engine_plan *draft, struct buf *out)

@@ -332,8 +332,11 @@ bool cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
         return error_oom(err, "the engine", sizeof *r.counts);
     const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
     *plan = (struct engine_plan){.weights = weight_bytes(m), .available = available};
-    plan->n_ctx_max = largest_context(&r, trained, p->type_k, p->type_v);
-    plan->n_ctx_max_q8 = largest_context(&r, trained, KV_Q8_0, KV_Q8_0);
+    const bool refused =
+        p->n_ctx > trained && total_bytes(&r, p->n_ctx, p->type_k, p->type_v) > available;
+    const uint32_t most = refused ? p->n_ctx : trained;
+    plan->n_ctx_max = largest_context(&r, most, p->type_k, p->type_v);
+    plan->n_ctx_max_q8 = largest_context(&r, most, KV_Q8_0, KV_Q8_0);
     plan->n_ctx = p->n_ctx > 0          ? p->n_ctx
                   : plan->n_ctx_max > 0 ? plan->n_ctx_max
                                         : (trained < 512 ? trained : 512); // does not fit

@@ -58,6 +58,7 @@ struct engine_plan {
     uint32_t near_ctx;     // ... so many positions, fewer than n_ctx; n_near 0: all keep all
     uint32_t n_ctx;        // as it would be opened
     uint32_t n_ctx_max;    // the largest that fits with these KV types, capped at the model's own
+                           // or, of a larger one that is asked for and does not fit, at that
     uint32_t n_ctx_max_q8; // the same with q8_0 for both
     bool fits_by_less;     // ... n_ctx, too, where fewer tokens are evaluated together (n_batch)
     bool fits;

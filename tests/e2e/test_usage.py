@@ -305,8 +305,18 @@ def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
         assert r.returncode == text.returncode == code and plan["fits"] is (code == 0) and plan["n_ctx"] == options[1], r
         said = re.match(r"weights (\d+) \+ KV (\d+) \+ scratch (\d+) \+ other (\d+) bytes", text.stdout.decode().replace(",", ""))
         assert [plan[k] for k in ("weights", "kv", "scratch", "other")] == [int(n) for n in said.groups()]
-        most = re.search(rb"own: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)", text.stdout)
+        up_to = b"the one asked for" if code else b"the model's own"
+        most = re.search(rb"up to %s: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)" % up_to, text.stdout)
         assert [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]] == [int(n) for n in most.groups()]
+
+
+def test_who_asks_for_more_context_than_has_room_is_told_what_has(hokku, stories):
+    """Also where that is more than the model was trained on."""
+    call = ["-m", stories, "--device", "cpu", "-t", 2]
+    trained = json.loads(hokku(*call, "--dry-run", "--json").stdout)["n_ctx"]
+    r = hokku(*call, "-c", 1000000000, "hi")
+    fits = int(re.search(rb" are available: -c (\d+) would fit", r.stderr)[1])
+    assert r.returncode == 4 and 100 * trained < fits < 1000000000, r
 
 
 def test_the_plan_says_what_host_memory_recurrent_states_may_take(hokku, tmp_path, stories, shim):  # noqa: F811

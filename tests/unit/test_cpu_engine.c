@@ -488,6 +488,14 @@ static void the_plan_says_what_fits(void **state)
     assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
     assert_true(again.fits);
     assert_int_equal(again.n_ctx, plan.n_ctx_max);
+    f.m->hp.n_ctx_train = 256; // of a larger one that is asked for as much as has room is told
+    p.n_ctx = 1 << 20;
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
+    assert_false(again.fits);
+    assert_int_equal(again.n_ctx_max, plan.n_ctx_max);
+    p.n_ctx = 0;
+    assert_true(cpu_plan(f.m, &p, 50u << 20, &again, &err));
+    assert_int_equal(again.n_ctx_max, 256);
     assert_true(cpu_plan(f.m, &p, 1000, &again, &err)); // nothing fits
     assert_false(again.fits);
     assert_false(cpu_plan_error(&again, &p, &err));
