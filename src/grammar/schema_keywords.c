@@ -213,6 +213,7 @@ static const struct {
     {"definitions", ANY},
     {"deprecated", ANY},
     {"description", ANY},
+    {"discriminator", ANY}, // OpenAPI 3.1: it must not change what is valid
     {"examples", ANY},
     {"readOnly", ANY},
     {"title", ANY},

@@ -416,6 +416,15 @@ def test_properties_come_in_the_order_of_the_schema():
     assert accepted(s, '{"z":1,"a":2}', '{"a":2,"z":1}') == [True, False]
 
 
+def test_unions_that_say_which_property_tells_them_apart():
+    """As pydantic writes them; in OpenAPI a discriminator must not change what is valid."""
+    def pet(kind, more):
+        return {"type": "object", "properties": {"kind": {"const": kind, "type": "string"}, **more}, "required": ["kind", *more], "additionalProperties": False}
+    s = {"discriminator": {"mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}, "propertyName": "kind"}, "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
+         "$defs": {"Cat": pet("cat", {"n": {"type": "integer"}}), "Dog": pet("dog", {"s": {"type": "string"}})}}
+    assert accepted(s, '{"kind":"cat","n":1}', '{"kind":"dog","s":"a"}', '{"kind":"dog","n":1}', '{"kind":"cow"}') == [True, True, False, False]
+
+
 @pytest.mark.parametrize("alternatives", [
     [{"const": 1}, {"type": "integer", "minimum": 1, "maximum": 1}],
     [{"enum": ["auto"]}, {"type": "string", "pattern": "^(auto|on)$"}],
