@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "jinja/from_json.h"
 
@@ -435,22 +436,41 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
     return ok;
 }
 
-// Whether nothing of the system prompt is in what was rendered, though it could lead a message.
-// (What is of several origins may have it: no such text is shorter.)
-static bool leaves_out_system(const struct variables *v, const struct template_output *r)
+// Whether something of the k-th rendered message is there, or need not be: it is blank. (What is of
+// several origins may have it: no such text is shorter.)
+static bool shows(const struct template_output *r, size_t k, const struct buf *text)
 {
-    if (v->merge_system || !uses_system(v) || first_rendered(v) >= v->q->n_messages)
-        return false;
-    const struct buf *text = &v->c->messages[0].text;
     size_t n = 0;
     for (size_t i = 0; i < text->len; i++)
         n += !is_space(text->data[i]);
     for (size_t i = 0; i < r->n_spans; i++) {
         const struct template_span *s = &r->spans[i];
-        if (s->origin == ORIGIN_MESSAGE || (s->origin == ORIGIN_DATA && s->end - s->begin >= n))
-            return false;
+        if (s->origin == ORIGIN_MESSAGE + k || (s->origin == ORIGIN_DATA && s->end - s->begin >= n))
+            return true;
     }
-    return n > 0;
+    return n == 0;
+}
+
+// Though it could lead a message.
+static bool leaves_out_system(const struct variables *v, const struct template_output *r)
+{
+    return !v->merge_system && uses_system(v) && first_rendered(v) < v->q->n_messages &&
+           !shows(r, 0, &v->c->messages[0].text);
+}
+
+// What a tool has found is nothing to lose without a word.
+static bool check_results(const struct variables *v, const struct template_output *r,
+                          struct error *err)
+{
+    for (size_t k = 0; k < v->n_index; k++) {
+        const struct message *m = &v->c->messages[v->index[k]];
+        if (json_text_is(json_object_get(m->fields, "role"), "tool") && !shows(r, k, &m->text))
+            return error_set(err, ERR_FAIL,
+                             "the chat template shows nothing of message %zu, a tool's: expected "
+                             "messages of the roles that it knows",
+                             v->index[k] + 1);
+    }
+    return true;
 }
 
 // The thinking tag that the template, and nobody's message, left open at the end of the prompt.
@@ -504,7 +524,7 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         error_prefix(err, raised ? "the chat template refuses" : "the chat template");
         goto done;
     }
-    ok = tokenise(c, q, &r, v.index, v.n_index, out, err);
+    ok = check_results(&v, &r, err) && tokenise(c, q, &r, v.index, v.n_index, out, err);
     if (ok && out->failed)
         ok = error_oom(err, "the prompt's tokens", out->len);
     if (ok && open_tag && q->generation)

@@ -154,6 +154,18 @@ def test_what_is_not_supported_of_tools_and_formats_is_refused_by_name(home, par
             assert status == 400 and answer["error"]["param"] == "messages" and 'messages[1] has "tool_calls"' in answer["error"]["message"], answer
 
 
+def test_a_result_that_a_template_passes_over_is_refused(parroting):
+    users = "{%- for m in messages if m.role != 'tool' %}{{ m.role }}: {{ m.content }}\n{% endfor %}{#- tool_calls #}"  # (as the first Phi-3's)
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [*ASKED, {"role": "assistant", "content": "Well", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "abcdefghi", "content": "rain"}]
+    for template, shown in (users, False), (users.replace(" if m.role != 'tool'", ""), True):
+        with parroting(["ok"], template) as s:
+            for path in ("/v1/chat/completions", "/apply-template"):
+                status, _, answer = s.ask(path, {"messages": messages, **({"max_tokens": 1} if "chat" in path else {})})
+                assert status == (200 if shown else 400), answer
+                assert shown or (answer["error"]["param"] == "messages" and "shows nothing of message 3, a tool's" in answer["error"]["message"]), answer
+
+
 def test_a_tool_is_told_without_its_nulls_but_with_those_of_its_schema(parroting):
     place = {"type": "string", "default": None}
     with parroting(["ok"], BETWEEN) as s:
