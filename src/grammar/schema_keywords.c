@@ -415,8 +415,18 @@ const json_t *schema_ref(struct schema *s, const json_t *schema)
 #define DATE "(?:" YEAR "-" MONTH "|" LEAP ")"
 #define TIME                                                                                       \
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
-#define BYTE     "(?:\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
-#define LABEL    "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+#define BYTE  "(?:\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+#define HEX   "[0-9a-fA-F]{1,4}"
+// RFC 3339, appendix A.
+#define COUNT    "\\d{1,9}"
+#define SECONDS  COUNT "S"
+#define MINUTES  COUNT "M(?:" SECONDS ")?"
+#define HOURS    COUNT "H(?:" MINUTES ")?"
+#define DAYS     COUNT "D"
+#define MONTHS   COUNT "M(?:" DAYS ")?"
+#define YEARS    COUNT "Y(?:" MONTHS ")?"
+#define OF_A_DAY "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
 #define ATOM     "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}"
 #define URI_CHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define URI_MORE "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})"
@@ -431,6 +441,13 @@ static const struct {
     {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
     {"email", "^" ATOM "(?:\\." ATOM "){0,2}@" LABEL "(?:\\." LABEL "){1,4}$"},
     {"ipv4", "^" BYTE "(?:\\." BYTE "){3}$"},
+    {"ipv6",
+     "^(?:(?:" HEX ":){7}" HEX "|(?:" HEX ":){1,7}:|(?:" HEX ":){1,6}:" HEX "|(?:" HEX
+     ":){1,5}(?::" HEX "){2}|(?:" HEX ":){1,4}(?::" HEX "){3}|(?:" HEX ":){1,3}(?::" HEX
+     "){4}|(?:" HEX ":){1,2}(?::" HEX "){5}|" HEX ":(?::" HEX "){6}|:(?:(?::" HEX "){1,7}|:))$"},
+    {"hostname", "^(?:" LABEL "\\.){0,6}[A-Za-z](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?$"},
+    {"duration",
+     "^P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" OF_A_DAY ")?|" OF_A_DAY "|" COUNT "W)$"},
     {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://(?:" URI_HOST "(?:" URI_HOST "|:)*@)?" URI_HOST
             "+(?::\\d{1,4})?(?:/" URI_CHAR "*)*|/(?:" URI_CHAR "+(?:/" URI_CHAR "*)*)?|" URI_CHAR
             "+(?:/" URI_CHAR "*)*)(?:\\?" URI_MORE "*)?(?:#" URI_MORE "*)?$"},
@@ -453,9 +470,10 @@ const json_t *schema_format(struct schema *s, const json_t *schema)
         return NULL;
     }
     char text[FORMAT_TEXT];
-    schema_fail(s, schema, "format",
-                "found \"%s\", which hokku does not enforce, expected date, time, date-time, uuid, "
-                "email, ipv4 or uri: leave it out, or use a pattern",
-                format_text(text, sizeof text, json_string_value(name), json_string_length(name)));
+    schema_fail(
+        s, schema, "format",
+        "found \"%s\", which hokku does not enforce, expected date, time, date-time, "
+        "duration, uuid, email, hostname, ipv4, ipv6 or uri: leave it out, or use a pattern",
+        format_text(text, sizeof text, json_string_value(name), json_string_length(name)));
     return NULL;
 }
