@@ -218,7 +218,7 @@ def test_a_time_that_is_none_is_refused(keep, value):
 def test_nothing_is_kept_unless_asked(keep):
     assert keep.run(*SAMPLED, "hi").returncode == 0 and keep.run("--keep", 0, *SAMPLED, "hi").returncode == 0
     r = keep.run("--keep", "5m", "--dry-run", "-v", *SAMPLED)
-    assert r.returncode == 0 and r.stderr == b"hokku: --keep: --dry-run loads no model: this call runs by itself\n", r
+    assert r.returncode == 0 and r.stderr.startswith(b"hokku: --keep: --dry-run loads no model: this call runs by itself\n"), r
     assert not keep.place.exists()
 
 

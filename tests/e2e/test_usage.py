@@ -307,7 +307,12 @@ def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
         assert [plan[k] for k in ("weights", "kv", "scratch", "other")] == [int(n) for n in said.groups()]
         up_to = b"the one asked for" if code else b"the model's own"
         most = re.search(rb"up to %s: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)" % up_to, text.stdout)
-        assert [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]] == [int(n) for n in most.groups()]
+        in_json, in_text = [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]], [int(n) for n in most.groups()]
+        if code:  # beyond the model's own it is memory that counts, which another process may take meanwhile
+            assert min(in_json + in_text) > own, (plan, text)
+        else:
+            assert in_json == in_text
+            own = max(in_json)
 
 
 def test_who_asks_for_more_context_than_has_room_is_told_what_has(hokku, stories):
