@@ -279,10 +279,15 @@ static size_t few_smem(uint32_t n_row, uint32_t n_cols)
     return (size_t)n_row * (n_step * STEP_WORDS + SPREAD) * sizeof(uint4);
 }
 
-bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols)
+uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n)
 {
-    const size_t declared = 1024; // more than the kernel's own shared arrays
-    return n_row <= EXPERT_FEW_ROWS && few_smem(n_row, n_cols) + declared <= q->smem_max;
+    // What a multiprocessor has beside shared memory is its first-level cache, which brings the
+    // rest of each line of weights: one block's rows leave half of it.
+    const size_t declared = 1024, most = lesser(q->smem_sm / 2, q->smem_max - declared);
+    uint32_t rows = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
+    while (rows > 0 && few_smem(rows, n_cols) > most)
+        rows--;
+    return rows;
 }
 
 // Warps for each of n_tile tiles: as many as find room at once on all multiprocessors, of which one

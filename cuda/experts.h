@@ -249,8 +249,8 @@ enum {
     EXPERT_FEW_ROWS = 8,  // of an item at most
     EXPERT_FEW_PASS = 12, // of a pass that is faster here, with items of some of them
 };
-// Whether a block has room for so many rows of an item.
-bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols);
+// How many rows of n_cols an item has best, at most n; 0: it has no room for one.
+uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n);
 bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
 
 // ---- expert_plain.cu: the same for weights that are not quantised, without items

@@ -459,14 +459,14 @@ bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_laye
     return can;
 }
 
-// Whether expert_few.cu takes items of so many rows.
-static bool can_be_few(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
+// How many of n rows an item of expert_few.cu has; 0: that has no room for them.
+static uint32_t few_rows_of(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
 {
-    bool can = true;
     for (enum layer_weight w :
          {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN})
-        can &= !l->facts->w[w].data || expert_few_takes(&e->q, n, l->w[w].n_cols);
-    return can;
+        if (l->facts->w[w].data)
+            n = expert_few_rows(&e->q, l->w[w].n_cols, n);
+    return n;
 }
 
 // n rows of x (n, n_embd); y the same, scratch.
@@ -485,8 +485,9 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // its bits: in float16 where that can be, for which they are normed here.
     const bool more = n_pair > 2 * f->n, alike = cuda_rows_alike(e, skip);
     const bool half = (alike || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
-    const uint32_t few_rows = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
-    const bool few = alike && half && n <= EXPERT_FEW_PASS && can_be_few(e, l, few_rows);
+    const bool try_few = alike && half && n <= EXPERT_FEW_PASS;
+    const uint32_t few_rows = try_few ? few_rows_of(e, l, n) : 0;
+    const bool few = few_rows > 0;
     const bool many = alike || half || more;
     const uint32_t per_item = few     ? few_rows
                               : half  ? expert_hopper_width(f->n, n_pair)

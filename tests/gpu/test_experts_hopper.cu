@@ -56,7 +56,7 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
     for (uint32_t few : {1u, 3u, (uint32_t)EXPERT_FEW_ROWS}) {
         if (few > n)
             break;
-        check(expert_few_takes(&Q, few, n_cols), "no room for %u rows", few);
+        check(expert_few_rows(&Q, n_cols, few) == few, "no room for %u rows", few);
         // teams of four warps and of two, and warps alone, as there is room for
         const int n_tile = (int)(div_up(rows, 16u) * expert_items(n_expert, few * n_used, few));
         for (int sms : {n_tile, (n_tile + 7) / 8, 0}) {
@@ -227,11 +227,29 @@ static void gated_products_on_hopper_agree(void)
     gated_on_hopper(r, QUANT_F16, 90, 32, 172, 128, ACT_GELU_TANH, true);
 }
 
+// Of a multiprocessor's shared memory at most half: what is left is its first-level cache.
+static void items_of_long_rows_have_fewer(void)
+{
+    struct queue q = Q;
+    q.smem_sm = 228 << 10;
+    q.smem_max = q.smem_sm - 1024;
+    const struct {
+        uint32_t n_cols, n, rows;
+    } cases[] = {{768, 8, 8},   {768, 12, 8},  {4096, 8, 8},  {6144, 8, 8},   {7168, 8, 8},
+                 {14336, 8, 4}, {14336, 3, 3}, {28672, 8, 2}, {1 << 16, 1, 0}};
+    for (const auto &c : cases) {
+        const uint32_t rows = expert_few_rows(&q, c.n_cols, c.n);
+        check(rows == c.rows, "%u columns, %u rows: items of %u, expected %u", c.n_cols, c.n, rows,
+              c.rows);
+    }
+}
+
 int main(void)
 {
     static const tap_test tests[] = {
         {"products agree, and a row has its bits in any company", products_on_hopper_agree},
         {"gated products agree", gated_products_on_hopper_agree},
+        {"items of long rows have fewer of them", items_of_long_rows_have_fewer},
     };
     return gpu_test_main(tests);
 }
