@@ -116,12 +116,23 @@ bool action_copy(struct repl *r, char *arg, struct error *err)
     return true;
 }
 
+// Where to write. "-" is standard output elsewhere (hokku sessions export), which the chat has.
+static bool path_to_write(const struct repl *r, const char *arg, struct buf *path,
+                          struct error *err)
+{
+    if (strcmp(arg, "-") == 0)
+        return error_set(err, ERR_USAGE,
+                         "found -, expected a file (/copy gives the answer to the clipboard); ./- "
+                         "is one of that name");
+    return attach_path(arg, r->o->home, path, err);
+}
+
 bool action_write(struct repl *r, char *arg, struct error *err)
 {
     struct buf path = {0}, out = {0};
     const char *text = "";
     size_t n = 0;
-    bool ok = answer_text(r, "", &text, &n, err) && attach_path(arg, r->o->home, &path, err);
+    bool ok = answer_text(r, "", &text, &n, err) && path_to_write(r, arg, &path, err);
     if (ok) {
         buf_append(&out, text, n);
         if (n == 0 || text[n - 1] != '\n')
@@ -227,7 +238,7 @@ bool action_export(struct repl *r, char *arg, struct error *err)
     struct buf path = {0}, text = {0};
     bool ok = conversation_n_turns(r->c) > 0 ||
               error_set(err, ERR_FAIL, "there is nothing to export yet");
-    ok = ok && attach_path(arg, r->o->home, &path, err) &&
+    ok = ok && path_to_write(r, arg, &path, err) &&
          (session_markdown(r->c, &text) || error_oom(err, "the conversation", text.len)) &&
          file_write_new(path.data, buf_str(&text), text.len, err);
     if (ok)

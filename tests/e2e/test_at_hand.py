@@ -105,6 +105,8 @@ def test_write_keeps_the_answer_and_never_replaces_a_file(chat, stories, tmp_pat
     assert "already such a file" in c.say(f"/write {tmp_path}/out.txt")
     c.say(f"/export {tmp_path}/talk.md")
     assert (tmp_path / "talk.md").read_text().startswith("## You\n\nOnce upon a time\n\n## Answer\n\n")
+    for command in "/write", "/export":
+        assert "found -, expected a file" in c.say(f"{command} -")
 
 
 def test_an_editor_that_is_stopped_stops_the_chat_with_it(home, stories, tmp_path):
