@@ -406,6 +406,14 @@ static bool check_shape(const struct options *o, struct error *err)
     return true;
 }
 
+// (A chat is saved, or may be.)
+static bool check_saving(const struct options *o, struct error *err)
+{
+    return !options_named(o, "--no-kv") || o->session || o->resume ||
+           error_set(err, ERR_USAGE,
+                     "--no-kv is for what is saved, and nothing is: --session NAME saves it");
+}
+
 static bool check_chat(const struct options *o, struct error *err)
 {
     return !options_named(o, "--json") ||
@@ -460,7 +468,8 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
-    if (!(chat ? check_chat(o, err) : check_shape(o, err)) || !draft_check(p, err))
+    if (!(chat ? check_chat(o, err) : check_shape(o, err) && check_saving(o, err)) ||
+        !draft_check(p, err))
         return false;
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.

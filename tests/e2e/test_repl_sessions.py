@@ -346,6 +346,8 @@ def test_killed_at_any_byte_of_a_save_the_state_before_or_after_is_there(hokku, 
 
 
 def test_cut_at_any_byte_it_is_refused_or_an_older_state_and_said(hokku, chat, tiny, sessions):
+    r = hokku("-m", tiny, "--no-kv", "-n", 2, "one")
+    assert r.returncode == 2 and b"--no-kv is for what is saved, and nothing is" in r.stderr, r
     ask(hokku, tiny, "s", "one", "-n", 2, "--no-kv")
     path = sessions / "s.session"
     n_before = path.stat().st_size
