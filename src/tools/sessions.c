@@ -267,6 +267,11 @@ bool tool_sessions(const struct options *o, struct buf *out, struct error *err)
     if (n < commands[k].min || n > commands[k].max)
         return error_set(err, ERR_USAGE, "hokku sessions %s: found %zu argument%s, expected %s",
                          what, n, n == 1 ? "" : "s", commands[k].args);
+    if (k != LIST && k != SEARCH && options_named(o, "--json"))
+        return error_set(err, ERR_USAGE,
+                         "hokku sessions %s: found --json, which is for list and search: leave it "
+                         "out",
+                         what);
     if (!place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     switch (k) {

@@ -382,6 +382,9 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     r = hokku("sessions", "search", "nowhere", "--json")  # for a program that reads an array it is one
     assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr and r.stdout == b"[]\n"
     md = tmp_path / "b.md"
+    for command in ("rm", "b"), ("mv", "b", "c"), ("export", "b", "-"):
+        r = hokku("sessions", *command, "--json")
+        assert r.returncode == 2 and b"--json, which is for list and search" in r.stderr, r
     assert hokku("sessions", "export", "b", md).returncode == 0
     text = md.read_bytes()
     assert text.startswith(b"## System\n\nBe kind.\n\n## You\n\na Word that is found\n\n## Answer\n\n")
