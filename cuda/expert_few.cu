@@ -37,10 +37,15 @@ template <uint32_t TYPE, enum few_way WAY>
 static constexpr int FEW_DEEP = is_plain(TYPE) || WAY == TEAM ? 2 : 4;
 
 // Of a multiprocessor, as registers allow.
-template <uint32_t TYPE, enum few_way WAY>
-static constexpr int FEW_BLOCKS = WAY == SOON      ? 2
-                                  : is_plain(TYPE) ? 3 - (WAY == TEAM)
-                                                   : 4 - (WAY == TEAM && ALONE<TYPE> == SOON);
+enum { FEW_BLOCKS_MOST = 4 };
+template <uint32_t TYPE, enum few_way WAY> static constexpr int few_blocks()
+{
+    if (WAY == SOON)
+        return 2;
+    if (is_plain(TYPE))
+        return WAY == TEAM ? 2 : 3;
+    return WAY == TEAM && ALONE<TYPE> == SOON ? FEW_BLOCKS_MOST - 1 : FEW_BLOCKS_MOST;
+}
 
 // ---- kernel
 
@@ -140,7 +145,7 @@ struct few_hands {
 
 // Grid (teams of all tiles / those of a block, items).
 template <uint32_t TYPE, enum few_way WAY>
-static __global__ void __launch_bounds__(FEW_WARPS *WARP, (FEW_BLOCKS<TYPE, WAY>))
+static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>()))
     expert_few_kernel(const __grid_constant__ struct expert_gemm m,
                       const __grid_constant__ struct few_items c)
 {
@@ -279,15 +284,16 @@ static size_t few_smem(uint32_t n_row, uint32_t n_cols)
     return (size_t)n_row * (n_step * STEP_WORDS + SPREAD) * sizeof(uint4);
 }
 
-uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n)
+uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uint32_t likely)
 {
     // What a multiprocessor has beside shared memory is its first-level cache, which brings the
-    // rest of each line of weights: one block's rows leave half of it.
-    const size_t declared = 1024, most = lesser(q->smem_sm / 2, q->smem_max - declared);
-    uint32_t rows = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
-    while (rows > 0 && few_smem(rows, n_cols) > most)
-        rows--;
-    return rows;
+    // rest of each line of weights: a block's rows leave half of it, and where an expert is not
+    // likely to have more, those of as many blocks as registers allow do.
+    const size_t declared = 1024, half = lesser(q->smem_sm / 2, q->smem_max - declared);
+    const size_t most = half / few_smem(1, n_cols), of_each = most / FEW_BLOCKS_MOST;
+    size_t rows = likely > 2 ? likely : 2;
+    rows = rows > of_each ? rows : of_each;
+    return (uint32_t)lesser(lesser(rows, most), (size_t)lesser(n, (uint32_t)EXPERT_FEW_ROWS));
 }
 
 // Warps for each of n_tile tiles: as many as find room at once on all multiprocessors, of which one
@@ -315,7 +321,7 @@ bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struc
         if constexpr (T == QUANT_F32) {
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
         } else {
-            c.team = team_size(q, n_tile * m->n_slot, FEW_BLOCKS<T, TEAM>, smem, c.n_step);
+            c.team = team_size(q, n_tile * m->n_slot, few_blocks<T, TEAM>(), smem, c.n_step);
             struct launch l = {.name = "expert_few",
                                .grid =
                                    dim3(div_up(n_tile * c.team, (uint32_t)FEW_WARPS), m->n_slot),

@@ -249,8 +249,9 @@ enum {
     EXPERT_FEW_ROWS = 8,  // of an item at most
     EXPERT_FEW_PASS = 12, // of a pass that is faster here, with items of some of them
 };
-// How many rows of n_cols an item has best, at most n; 0: it has no room for one.
-uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n);
+// How many rows of n_cols an item has best, at most n; 0: it has no room for one. likely: an expert
+// has seldom more.
+uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uint32_t likely);
 bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
 
 // ---- expert_plain.cu: the same for weights that are not quantised, without items

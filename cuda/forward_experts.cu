@@ -301,8 +301,10 @@ static struct expert_gemm half_of(const struct turn *t, const struct expert_feed
     m.bias[0] = bias;
     m.y = y;
     m.n_place = places_of(t, f);
-    // one matrix alone has few tiles
-    m.per_item = f->chosen || t->few ? t->per_item : lesser(expert_hopper_width(1, t->n), 64u);
+    m.per_item = f->chosen ? t->per_item
+                 : t->few  ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
+                          // one matrix alone has few tiles
+                          : lesser(expert_hopper_width(1, t->n), 64u);
     m.n_slot = div_up(m.n_place, m.per_item);
     if (f->chosen) {
         m.items = s->items;
@@ -462,11 +464,16 @@ bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_laye
 // How many of n rows an item of expert_few.cu has; 0: that has no room for them.
 static uint32_t few_rows_of(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
 {
-    for (enum layer_weight w :
-         {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN})
+    const struct experts *f = &l->facts->experts;
+    const uint32_t likely = div_up(2 * n * f->n_used, f->n); // twice the mean
+    uint32_t rows = n;
+    for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN})
         if (l->facts->w[w].data)
-            n = expert_few_rows(&e->q, l->w[w].n_cols, n);
-    return n;
+            rows = expert_few_rows(&e->q, l->w[w].n_cols, rows, likely);
+    for (enum layer_weight w : {SHARED_GATE, SHARED_UP, SHARED_DOWN})
+        if (l->facts->w[w].data && expert_few_rows(&e->q, l->w[w].n_cols, n, n) == 0)
+            rows = 0;
+    return rows;
 }
 
 // n rows of x (n, n_embd); y the same, scratch.

@@ -317,7 +317,7 @@ static void check_expert_hopper(expert_products &e, uint32_t n)
     for (uint32_t per_item : {32u, 64u, 128u})
         e.compare_pairs("expert_hopper by " + std::to_string(per_item), n,
                         e.c.run(per_item, n, p, m), e.all_gate, HALF_TOLERANCE);
-    if (expert_few_rows(&Q, e.n_cols, n) == n)
+    if (expert_few_rows(&Q, e.n_cols, n, n) == n)
         e.compare_pairs("expert_few", n, e.c.run_few(n, p, m), e.all_gate, HALF_TOLERANCE);
 }
 

@@ -56,7 +56,7 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
     for (uint32_t few : {1u, 3u, (uint32_t)EXPERT_FEW_ROWS}) {
         if (few > n)
             break;
-        check(expert_few_rows(&Q, n_cols, few) == few, "no room for %u rows", few);
+        check(expert_few_rows(&Q, n_cols, few, few) == few, "no room for %u rows", few);
         // teams of four warps and of two, and warps alone, as there is room for
         const int n_tile = (int)(div_up(rows, 16u) * expert_items(n_expert, few * n_used, few));
         for (int sms : {n_tile, (n_tile + 7) / 8, 0}) {
@@ -234,13 +234,15 @@ static void items_of_long_rows_have_fewer(void)
     q.smem_sm = 228 << 10;
     q.smem_max = q.smem_sm - 1024;
     const struct {
-        uint32_t n_cols, n, rows;
-    } cases[] = {{768, 8, 8},   {768, 12, 8},  {4096, 8, 8},  {6144, 8, 8},   {7168, 8, 8},
-                 {14336, 8, 4}, {14336, 3, 3}, {28672, 8, 2}, {1 << 16, 1, 0}};
+        uint32_t n_cols, n, likely, rows;
+    } cases[] = {{768, 8, 1, 8},    {768, 12, 2, 8},  {2048, 8, 1, 7},   {4096, 8, 1, 3},
+                 {4096, 8, 8, 8},   {7168, 8, 1, 2},  {7168, 8, 16, 8},  {14336, 8, 4, 4},
+                 {14336, 8, 16, 4}, {14336, 4, 2, 2}, {14336, 2, 1, 2},  {14336, 1, 1, 1},
+                 {28672, 8, 1, 2},  {40000, 8, 8, 1}, {1 << 16, 1, 1, 0}};
     for (const auto &c : cases) {
-        const uint32_t rows = expert_few_rows(&q, c.n_cols, c.n);
-        check(rows == c.rows, "%u columns, %u rows: items of %u, expected %u", c.n_cols, c.n, rows,
-              c.rows);
+        const uint32_t rows = expert_few_rows(&q, c.n_cols, c.n, c.likely);
+        check(rows == c.rows, "%u columns, %u rows, likely %u: items of %u, expected %u", c.n_cols,
+              c.n, c.likely, rows, c.rows);
     }
 }
 
