@@ -296,6 +296,14 @@ uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uin
     return (uint32_t)lesser(lesser(rows, most), (size_t)lesser(n, (uint32_t)EXPERT_FEW_ROWS));
 }
 
+bool expert_few_suits(uint32_t type, uint32_t n_pair, uint32_t n_expert)
+{
+    // Up to 2.5 rows of an expert in the mean, or 1.75 of types that take many instructions.
+    return with_type(type, [&](auto tag) {
+        return 4ull * n_pair <= (ALONE<decltype(tag)::value> == SOON ? 7ull : 10ull) * n_expert;
+    });
+}
+
 // Warps for each of n_tile tiles: as many as find room at once on all multiprocessors, of which one
 // has so many blocks, as far as there are steps for them.
 static uint32_t team_size(const struct queue *q, uint32_t n_tile, uint32_t n_block, size_t smem,

@@ -247,8 +247,11 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 
 enum {
     EXPERT_FEW_ROWS = 8,  // of an item at most
-    EXPERT_FEW_PASS = 12, // of a pass that is faster here, with items of some of them
+    EXPERT_FEW_PASS = 12, // of a pass that is faster here, however few experts there are
+    EXPERT_FEW_MOST = 64, // however many: more were not measured
 };
+// Whether n_pair pairs of a row and one of n_expert experts are faster here, too.
+bool expert_few_suits(uint32_t type, uint32_t n_pair, uint32_t n_expert);
 // How many rows of n_cols an item has best, at most n; 0: it has no room for one. likely: an expert
 // has seldom more.
 uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uint32_t likely);

@@ -124,10 +124,16 @@ struct turn {
     const struct gpu_layer *l;
     uint32_t n, per_item; // rows; of an item at most
     bool half;            // by expert_hopper.cu,
-    bool few;             // or expert_few.cu, which gives the same bits
-    bool aside;           // the shared expert in the side's queue
+    // or expert_few.cu, which gives the same bits: the chosen ones, the shared one
+    bool few, few_shared;
+    bool aside; // the shared expert in the side's queue
     const uint32_t *skip;
 };
+
+static bool by_few(const struct turn *t, bool chosen)
+{
+    return chosen ? t->few : t->few_shared;
+}
 
 static struct expert_rows rows_of(const struct turn *t, enum layer_weight w, const float *bias,
                                   float *y)
@@ -271,7 +277,7 @@ static bool pack(const struct turn *t, const struct queue *q, const struct exper
     const struct experts *facts = &t->l->facts->experts;
     const struct expert_scratch *s = &t->e->experts;
     struct expert_pack p = {};
-    if (t->few)
+    if (by_few(t, f->chosen))
         return true;
     p.x = from ? from->x : f->gates;
     p.ld = from ? from->ld : n_cols;
@@ -301,10 +307,10 @@ static struct expert_gemm half_of(const struct turn *t, const struct expert_feed
     m.bias[0] = bias;
     m.y = y;
     m.n_place = places_of(t, f);
-    m.per_item = f->chosen ? t->per_item
-                 : t->few  ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
-                          // one matrix alone has few tiles
-                          : lesser(expert_hopper_width(1, t->n), 64u);
+    m.per_item = f->chosen          ? t->per_item
+                 : by_few(t, false) ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
+                                    // one matrix alone has few tiles
+                                    : lesser(expert_hopper_width(1, t->n), 64u);
     m.n_slot = div_up(m.n_place, m.per_item);
     if (f->chosen) {
         m.items = s->items;
@@ -326,7 +332,7 @@ static struct expert_gemm half_of(const struct turn *t, const struct expert_feed
 static bool multiply_half(const struct turn *t, const struct queue *q, const struct expert_gemm *m,
                           struct error *err)
 {
-    return t->few ? expert_few_launch(q, m, err) : expert_hopper_launch(q, m, err);
+    return by_few(t, m->items) ? expert_few_launch(q, m, err) : expert_hopper_launch(q, m, err);
 }
 
 // act(gate) * up of rows.
@@ -461,19 +467,28 @@ bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_laye
     return can;
 }
 
-// How many of n rows an item of expert_few.cu has; 0: that has no room for them.
+// How many of n rows an item of expert_few.cu has; 0: expert_hopper.cu is to multiply them.
 static uint32_t few_rows_of(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
 {
     const struct experts *f = &l->facts->experts;
-    const uint32_t likely = div_up(2 * n * f->n_used, f->n); // twice the mean
-    uint32_t rows = n;
+    const uint32_t n_pair = n * f->n_used, likely = div_up(2 * n_pair, f->n); // twice the mean
+    uint32_t rows = n <= EXPERT_FEW_MOST ? n : 0;
     for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN})
-        if (l->facts->w[w].data)
+        if (l->facts->w[w].data) {
+            if (n > EXPERT_FEW_PASS && !expert_few_suits(l->w[w].type, n_pair, f->n))
+                return 0;
             rows = expert_few_rows(&e->q, l->w[w].n_cols, rows, likely);
-    for (enum layer_weight w : {SHARED_GATE, SHARED_UP, SHARED_DOWN})
-        if (l->facts->w[w].data && expert_few_rows(&e->q, l->w[w].n_cols, n, n) == 0)
-            rows = 0;
+        }
     return rows;
+}
+
+// Whether it is to multiply n rows with the shared expert.
+static bool can_share_few(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
+{
+    bool can = n <= EXPERT_FEW_PASS;
+    for (enum layer_weight w : {SHARED_GATE, SHARED_UP, SHARED_DOWN})
+        can &= !l->facts->w[w].data || expert_few_rows(&e->q, l->w[w].n_cols, n, n) > 0;
+    return can;
 }
 
 // n rows of x (n, n_embd); y the same, scratch.
@@ -492,9 +507,8 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // its bits: in float16 where that can be, for which they are normed here.
     const bool more = n_pair > 2 * f->n, alike = cuda_rows_alike(e, skip);
     const bool half = (alike || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
-    const bool try_few = alike && half && n <= EXPERT_FEW_PASS;
-    const uint32_t few_rows = try_few ? few_rows_of(e, l, n) : 0;
-    const bool few = few_rows > 0;
+    const uint32_t few_rows = alike && half ? few_rows_of(e, l, n) : 0;
+    const bool few = few_rows > 0, few_shared = alike && half && can_share_few(e, l, n);
     const bool many = alike || half || more;
     const uint32_t per_item = few     ? few_rows
                               : half  ? expert_hopper_width(f->n, n_pair)
@@ -507,7 +521,7 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // The shared expert leaves room for the router and what follows it, which have little to do;
     // for a profile, one by one.
     const bool aside = half && f->n_ff_shared > 0 && !e->q.recorder && (!floats || one_norm);
-    const struct turn t = {e, l, n, per_item, half, few, aside, skip};
+    const struct turn t = {e, l, n, per_item, half, few, few_shared, aside, skip};
     const size_t n_read = half ? 2 : f->n_latent > 0 ? 4 : 6;
     const size_t n_router = one_norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,

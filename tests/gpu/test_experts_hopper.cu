@@ -246,12 +246,31 @@ static void items_of_long_rows_have_fewer(void)
     }
 }
 
+// Where experts have few rows each.
+static void large_passes_are_few_where_experts_are_many(void)
+{
+    const struct {
+        uint32_t type, n, n_used, n_expert;
+        bool suits;
+    } cases[] = {{QUANT_Q4_K, 40, 8, 128, true},  {QUANT_Q4_K, 41, 8, 128, false},
+                 {QUANT_Q6_K, 64, 8, 256, true},  {QUANT_Q4_K, 13, 2, 8, false},
+                 {QUANT_MXFP4, 14, 4, 32, true},  {QUANT_MXFP4, 15, 4, 32, false},
+                 {QUANT_F16, 40, 8, 128, true},   {QUANT_IQ3_S, 28, 8, 128, true},
+                 {QUANT_IQ3_S, 29, 8, 128, false}};
+    for (const auto &c : cases)
+        check(expert_few_suits(c.type, c.n * c.n_used, c.n_expert) == c.suits,
+              "%s, %u rows, %u of %u experts: expected %s", quant_info(c.type)->name, c.n, c.n_used,
+              c.n_expert, c.suits ? "few" : "many");
+}
+
 int main(void)
 {
     static const tap_test tests[] = {
         {"products agree, and a row has its bits in any company", products_on_hopper_agree},
         {"gated products agree", gated_products_on_hopper_agree},
         {"items of long rows have fewer of them", items_of_long_rows_have_fewer},
+        {"larger passes are of few rows where experts are many",
+         large_passes_are_few_where_experts_are_many},
     };
     return gpu_test_main(tests);
 }
