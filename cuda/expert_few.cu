@@ -296,11 +296,13 @@ uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uin
     return (uint32_t)lesser(lesser(rows, most), (size_t)lesser(n, (uint32_t)EXPERT_FEW_ROWS));
 }
 
-bool expert_few_suits(uint32_t type, uint32_t n_pair, uint32_t n_expert)
+bool expert_few_suits(uint32_t type, uint32_t n, uint32_t n_used, uint32_t n_expert)
 {
+    if (n <= EXPERT_FEW_PASS || n > EXPERT_FEW_MOST)
+        return n <= EXPERT_FEW_PASS;
     // Up to 2.5 rows of an expert in the mean, or 1.75 of types that take many instructions.
     return with_type(type, [&](auto tag) {
-        return 4ull * n_pair <= (ALONE<decltype(tag)::value> == SOON ? 7ull : 10ull) * n_expert;
+        return 4 * n * n_used <= (ALONE<decltype(tag)::value> == SOON ? 7 : 10) * n_expert;
     });
 }
 

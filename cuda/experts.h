@@ -250,8 +250,8 @@ enum {
     EXPERT_FEW_PASS = 12, // of a pass that is faster here, however few experts there are
     EXPERT_FEW_MOST = 64, // however many: more were not measured
 };
-// Whether n_pair pairs of a row and one of n_expert experts are faster here, too.
-bool expert_few_suits(uint32_t type, uint32_t n_pair, uint32_t n_expert);
+// Whether n rows, each with n_used of n_expert experts, are faster here.
+bool expert_few_suits(uint32_t type, uint32_t n, uint32_t n_used, uint32_t n_expert);
 // How many rows of n_cols an item has best, at most n; 0: it has no room for one. likely: an expert
 // has seldom more.
 uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uint32_t likely);

@@ -307,15 +307,15 @@ static struct expert_gemm half_of(const struct turn *t, const struct expert_feed
     m.bias[0] = bias;
     m.y = y;
     m.n_place = places_of(t, f);
-    m.per_item = f->chosen          ? t->per_item
-                 : by_few(t, false) ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
-                                    // one matrix alone has few tiles
-                                    : lesser(expert_hopper_width(1, t->n), 64u);
-    m.n_slot = div_up(m.n_place, m.per_item);
     if (f->chosen) {
+        m.per_item = t->per_item;
         m.items = s->items;
         m.n_item = s->n_item;
         m.n_slot = expert_items(facts->n, m.n_place, m.per_item);
+    } else { // one matrix alone has few tiles
+        m.per_item = t->few_shared ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
+                                   : lesser(expert_hopper_width(1, t->n), 64u);
+        m.n_slot = div_up(m.n_place, m.per_item);
     }
     m.x = f->packed;
     m.undo = f->undo;
@@ -471,14 +471,15 @@ bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_laye
 static uint32_t few_rows_of(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
 {
     const struct experts *f = &l->facts->experts;
-    const uint32_t n_pair = n * f->n_used, likely = div_up(2 * n_pair, f->n); // twice the mean
-    uint32_t rows = n <= EXPERT_FEW_MOST ? n : 0;
-    for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN})
-        if (l->facts->w[w].data) {
-            if (n > EXPERT_FEW_PASS && !expert_few_suits(l->w[w].type, n_pair, f->n))
-                return 0;
-            rows = expert_few_rows(&e->q, l->w[w].n_cols, rows, likely);
-        }
+    const uint32_t likely = div_up(2 * n * f->n_used, f->n); // twice the mean
+    uint32_t rows = n;
+    for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN}) {
+        if (!l->facts->w[w].data)
+            continue;
+        if (!expert_few_suits(l->w[w].type, n, f->n_used, f->n))
+            return 0;
+        rows = expert_few_rows(&e->q, l->w[w].n_cols, rows, likely);
+    }
     return rows;
 }
 
@@ -507,14 +508,14 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // its bits: in float16 where that can be, for which they are normed here.
     const bool more = n_pair > 2 * f->n, alike = cuda_rows_alike(e, skip);
     const bool half = (alike || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
-    const uint32_t few_rows = alike && half ? few_rows_of(e, l, n) : 0;
-    const bool few = few_rows > 0, few_shared = alike && half && can_share_few(e, l, n);
-    const bool many = alike || half || more;
+    const bool many = alike || half || more, one_bits = alike && half;
+    const uint32_t few_rows = one_bits ? few_rows_of(e, l, n) : 0;
+    const bool few = few_rows > 0, few_shared = one_bits && can_share_few(e, l, n);
     const uint32_t per_item = few     ? few_rows
                               : half  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
-    const bool one_norm = router_norm == norm, floats = alike && half && norm;
+    const bool one_norm = router_norm == norm, floats = one_bits && norm;
     const struct rows_in own = {in, norm, n_embd};
     const struct rows_in normed = {(const float *)s->act_f32, NULL, act_f32_ld(n_embd)};
     const struct rows_in *from = floats ? &normed : &own;

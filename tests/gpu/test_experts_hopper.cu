@@ -258,7 +258,7 @@ static void large_passes_are_few_where_experts_are_many(void)
                  {QUANT_F16, 40, 8, 128, true},   {QUANT_IQ3_S, 28, 8, 128, true},
                  {QUANT_IQ3_S, 29, 8, 128, false}};
     for (const auto &c : cases)
-        check(expert_few_suits(c.type, c.n * c.n_used, c.n_expert) == c.suits,
+        check(expert_few_suits(c.type, c.n, c.n_used, c.n_expert) == c.suits,
               "%s, %u rows, %u of %u experts: expected %s", quant_info(c.type)->name, c.n, c.n_used,
               c.n_expert, c.suits ? "few" : "many");
 }
