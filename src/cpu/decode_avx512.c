@@ -442,11 +442,11 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
 
 // ---- products
 
-// sum, and the products of a, unsigned, and b, signed, by fours
-INLINE lanes dot(lanes sum, const lanes a[4], const lanes b[4])
+// sum, and what the signed bytes of each lane come to.
+INLINE lanes plus_bytes(lanes sum, const lanes v[4])
 {
     for (int j = 0; j < 4; j++)
-        sum = _mm512_dpbusd_epi32(sum, a[j], b[j]);
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), v[j]);
     return sum;
 }
 
@@ -466,20 +466,19 @@ INLINE void split_block(const struct kind *kind, const int16_t *q, float scale, 
 {
     const lanes upper = _mm512_set1_epi16((short)0xff00), lower = _mm512_set1_epi16(255);
     const lanes half = _mm512_set1_epi16(128); // what is lost of `high`, `low` being signed
-    lanes high[4], low[4], ones[4];
+    lanes high[4], low[4];
     for (int i = 0; i < 4; i++) {
         const lanes even = load64(q + 64 * i), odd = load64(q + 64 * i + 32);
         high[i] = _mm512_or_si512(_mm512_srli_epi16(_mm512_add_epi16(even, half), 8),
                                   _mm512_and_si512(_mm512_add_epi16(odd, half), upper));
         low[i] = _mm512_or_si512(_mm512_and_si512(even, lower), _mm512_slli_epi16(odd, 8));
-        ones[i] = _mm512_set1_epi8(1);
     }
     by_fours(high, s->high);
     by_fours(low, s->low);
     const lanes none = _mm512_setzero_si512(), bit = lowest_bit(kind->place);
-    const lanes h = _mm512_slli_epi32(dot(none, ones, s->high), 8);
+    const lanes h = _mm512_slli_epi32(plus_bytes(none, s->high), 8);
     const lanes offset = _mm512_sllv_epi32(_mm512_set1_epi32(-kind->offset), bit);
-    s->more = _mm512_mullo_epi32(dot(h, ones, s->low), offset);
+    s->more = _mm512_mullo_epi32(plus_bytes(h, s->low), offset);
     s->scale =
         _mm512_scalef_ps(_mm512_set1_ps(scale), _mm512_cvtepi32_ps(_mm512_sub_epi32(none, bit)));
 }
