@@ -296,26 +296,35 @@ static long payload_of(const char *path, const char *tag, bool first)
     return at;
 }
 
+// Saves t as name, damages its last state, or its first, and loads it.
+static void load_damaged(struct talk *t, const char *name, bool first,
+                         struct session_loaded *loaded)
+{
+    struct error err = {0};
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (!session_file_write(path, &t->c, NULL, &err))
+        fail_msg("%s", err.text);
+    const long at = payload_of(path, "STAT", first);
+    assert_true(!first || at != payload_of(path, "STAT", false));
+    flip_byte(path, at + 11);
+    if (!session_file_read(path, &t->c, NULL, NULL, loaded, &err))
+        fail_msg("%s", err.text);
+}
+
 static void a_damaged_state_is_said_and_the_one_before_it_taken(void **state)
 {
     (void)state;
     struct engine *e = open_engine(N_BATCH);
     struct talk t;
-    struct error err = {0};
     struct session_loaded loaded;
-    char path[64];
-    snprintf(path, sizeof path, "%s/damaged.session", dir);
     begin(&t, e);
     t.turns[t.n++] = random_turn();
     ask(&t.c, &t.turns[0]);
     t.turns[t.n++] = random_turn();
     ask(&t.c, &t.turns[1]);
-    if (!session_file_write(path, &t.c, NULL, &err))
-        fail_msg("%s", err.text);
     const size_t n_past = seq_n_past(t.c.session.seq);
-    flip_byte(path, payload_of(path, "STAT", false) + 11);
-    if (!session_file_read(path, &t.c, NULL, NULL, &loaded, &err))
-        fail_msg("%s", err.text);
+    load_damaged(&t, "damaged.session", false, &loaded);
     assert_int_equal(loaded.kv, SESSION_KV_STALE);
     assert_string_equal(loaded.kv_reason, "its recurrent state is damaged");
     assert_in_range(seq_n_past(t.c.session.seq), 1, n_past - 1);
@@ -334,23 +343,14 @@ static void a_damaged_state_before_the_newest_is_left_out(void **state)
     (void)state;
     struct engine *e = open_engine(N_BATCH);
     struct talk t;
-    struct error err = {0};
     struct session_loaded loaded;
-    char path[64];
-    snprintf(path, sizeof path, "%s/older.session", dir);
     begin(&t, e);
     for (; t.n < 3; t.n++) {
         t.turns[t.n] = (struct turn){.text = "one two", .seed = t.n};
         ask(&t.c, &t.turns[t.n]);
     }
-    if (!session_file_write(path, &t.c, NULL, &err))
-        fail_msg("%s", err.text);
     const size_t n_past = seq_n_past(t.c.session.seq);
-    const long at = payload_of(path, "STAT", true);
-    assert_int_not_equal(at, payload_of(path, "STAT", false));
-    flip_byte(path, at + 11);
-    if (!session_file_read(path, &t.c, NULL, NULL, &loaded, &err))
-        fail_msg("%s", err.text);
+    load_damaged(&t, "older.session", true, &loaded);
     assert_int_equal(loaded.kv, SESSION_KV_RESTORED);
     assert_int_equal(seq_n_past(t.c.session.seq), n_past);
     t.turns[t.n++] = random_turn();
