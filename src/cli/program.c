@@ -233,6 +233,14 @@ void open_say_trained(const struct program *p, const struct opened *m, uint64_t 
             (unsigned long long)n_ctx, trained);
 }
 
+void open_say_unheard(const struct program *p, const char *think, const char *unheard,
+                      const char *hides)
+{
+    if (unheard && options_named(p->opt, "--think") && !p->opt->quiet)
+        out_say("hokku: --think %s: %s%s%s", think, unheard, hides ? "; --think hide " : "",
+                hides ? hides : "");
+}
+
 void opened_close_engines(struct opened *m)
 {
     draft_release(&m->predictor); // has some of its weights from the engine

@@ -50,6 +50,10 @@ enum { CONTEXT_TEXT = 96 };
 const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT]);
 // Says that n_ctx, the context asked for, is longer than what the model was trained on, if it is.
 void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx);
+// Says that nobody is told --think, if that is on the command line, and why: unheard (NULL: the
+// model is). hides: what hiding does instead, NULL: nothing.
+void open_say_unheard(const struct program *p, const char *think, const char *unheard,
+                      const char *hides);
 void opened_release(struct opened *m);       // zeroed is fine
 void opened_close_engines(struct opened *m); // the model stays
 // The same, or gives it to what is kept for the next call.

@@ -415,9 +415,10 @@ const json_t *schema_ref(struct schema *s, const json_t *schema)
 #define DATE "(?:" YEAR "-" MONTH "|" LEAP ")"
 #define TIME                                                                                       \
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
-#define BYTE  "(?:\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
-#define HEX   "[0-9a-fA-F]{1,4}"
+#define BYTE       "(?:\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])"
+#define LABEL_REST "(?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+#define LABEL      "[A-Za-z0-9]" LABEL_REST
+#define HEX        "[0-9a-fA-F]{1,4}"
 // RFC 3339, appendix A.
 #define COUNT    "\\d{1,9}"
 #define SECONDS  COUNT "S"
@@ -445,7 +446,7 @@ static const struct {
      "^(?:(?:" HEX ":){7}" HEX "|(?:" HEX ":){1,7}:|(?:" HEX ":){1,6}:" HEX "|(?:" HEX
      ":){1,5}(?::" HEX "){2}|(?:" HEX ":){1,4}(?::" HEX "){3}|(?:" HEX ":){1,3}(?::" HEX
      "){4}|(?:" HEX ":){1,2}(?::" HEX "){5}|" HEX ":(?::" HEX "){6}|:(?:(?::" HEX "){1,7}|:))$"},
-    {"hostname", "^(?:" LABEL "\\.){0,6}[A-Za-z](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?$"},
+    {"hostname", "^(?:" LABEL "\\.){0,6}[A-Za-z]" LABEL_REST "$"},
     {"duration",
      "^P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" OF_A_DAY ")?|" OF_A_DAY "|" COUNT "W)$"},
     {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://(?:" URI_HOST "(?:" URI_HOST "|:)*@)?" URI_HOST

@@ -136,10 +136,9 @@ static bool open_http(struct server *s, struct error *err)
         out_say("hokku: -np %u: %s evaluates %zu together", o->n_parallel, s->opened.engine->device,
                 s->worker.schedule.n_parallel);
     const enum think think = (enum think)o->think;
-    const char *unheard = conversation_unheard(&s->worker.chat, think);
-    if (s->http && options_named(o, "--think") && !o->quiet && unheard)
-        out_say("hokku: --think %s: %s%s", think_name(think), unheard,
-                think == THINK_OFF ? "; --think hide sends no thinking" : "");
+    if (s->http)
+        open_say_unheard(s->p, think_name(think), conversation_unheard(&s->worker.chat, think),
+                         think == THINK_OFF ? "sends no thinking" : NULL);
     return s->http != NULL;
 }
 

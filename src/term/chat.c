@@ -451,12 +451,10 @@ static bool check_think(const struct chat *c, struct error *err)
 // (An answer that has to have a shape is held to it without thinking, if that is off.)
 static void say_unheard(const struct chat *c)
 {
-    const struct options *o = c->p->opt;
-    const enum think think = (enum think)o->think;
-    const char *unheard = conversation_unheard(&c->conv, think);
-    if (options_named(o, "--think") && !o->quiet && !c->shape.constraint && unheard)
-        out_say("hokku: --think %s: %s%s", think_name(think), unheard,
-                think == THINK_OFF ? "; --think hide shows no thinking" : "");
+    const enum think think = (enum think)c->p->opt->think;
+    if (!c->shape.constraint)
+        open_say_unheard(c->p, think_name(think), conversation_unheard(&c->conv, think),
+                         think == THINK_OFF ? "shows no thinking" : NULL);
 }
 
 static bool run(struct chat *c, const char *version, int *death, struct error *err)
