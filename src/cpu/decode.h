@@ -6,7 +6,10 @@
 #include "cpu/kernels.h"
 #include "cpu/simd.h"
 
-enum { DECODE_MOST_BLOCKS = 128 }; // of 256 columns: their activations lie on the stack
+enum {
+    DECODE_MOST_BLOCKS = 128, // of 256 columns: their activations lie on the stack
+    DECODE_REST_BYTES = 256   // room for as many weights as are unpacked at a time
+};
 
 // Rows [row0, row1) of a product with m->n_tok 1, to the same bits as matmul.c; false: nothing is
 // done, since the type or the shape is not one of these, or has more columns.

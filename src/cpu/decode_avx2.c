@@ -569,6 +569,22 @@ INLINE __m256 kept(__m256 v, int keep)
                           : _mm256_permute2f128_ps(v, v, 0x81);
 }
 
+// Lanes of groups that are not there become nothing: other weights have been read, whatever they
+// are.
+INLINE void clear_behind(const struct kind *kind, const struct order *order, size_t n_groups,
+                         struct lanes *l)
+{
+    const __m256i n = _mm256_set1_epi32((int)n_groups);
+    for (int i = 0; i < 2; i++) {
+        const __m128i groups = _mm_loadl_epi64((const __m128i *)(order->groups + 8 * i));
+        const __m256 there =
+            _mm256_castsi256_ps(_mm256_cmpgt_epi32(n, _mm256_cvtepu8_epi32(groups)));
+        l->scale[i] = _mm256_and_ps(l->scale[i], there);
+        if (kind->has_min)
+            l->min[i] = _mm256_and_ps(l->min[i], there);
+    }
+}
+
 // Adds scaled sums to a row's lanes, as far as they are kept.
 INLINE void add_lanes(const struct kind *kind, const struct lanes *l, const struct split *x,
                       float scale, int keep, __m256 acc[2])
@@ -608,34 +624,60 @@ INLINE const uint8_t *add_blocks(const struct kind *kind, const struct token *t,
     return p;
 }
 
+// What is behind the whole blocks of two rows, together if both find room in a block.
+INLINE void add_rest(const struct kind *kind, const struct token *t, size_t n_groups,
+                     const uint8_t *p, const uint8_t *q, __m256 acc[2][2])
+{
+    const struct split *x = &t->x[t->n_blocks];
+    const float scale = t->scale[t->n_blocks];
+    struct lanes l;
+    if (n_groups <= 8) {
+        kind->dot(p, q, x, &l);
+        clear_behind(kind, kind->half, n_groups, &l);
+        add_lanes(kind, &l, x, scale, 0x0f, acc[0]);
+        add_lanes(kind, &l, x, scale, 0xf0, acc[1]);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *row = i == 0 ? p : q;
+        kind->dot(row, row + kind->block_bytes / 2, x, &l);
+        clear_behind(kind, kind->order, n_groups, &l);
+        add_lanes(kind, &l, x, scale, 0xff, acc[i]);
+    }
+}
+
 INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, uint32_t row0,
                          uint32_t row1)
 {
     const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
-    const bool half = kind->half && n_cols % CPU_PAD == CPU_PAD / 2;
-    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= DECODE_MOST_BLOCKS)
+    const size_t rest = n_cols % CPU_PAD, rest_bytes = rest * kind->block_bytes / CPU_PAD;
+    if ((rest > 0 && !kind->half) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
     t.scale = m->x->scale;
     t.n_blocks = n_blocks;
     for (size_t i = 0; i < n_blocks; i++)
         split_block(kind, kind->order, m->x, i, &t.x[i]);
-    if (half)
-        split_block(kind, kind->half, m->x, n_blocks, &t.x[n_blocks]);
-    const size_t row_bytes = n_blocks * kind->block_bytes + (half ? kind->block_bytes / 2 : 0);
+    if (rest > 0)
+        split_block(kind, rest <= CPU_PAD / 2 ? kind->half : kind->order, m->x, n_blocks,
+                    &t.x[n_blocks]);
+    const size_t row_bytes = n_blocks * kind->block_bytes + rest_bytes;
     const uint8_t *row = (const uint8_t *)m->w->data + row0 * row_bytes;
+    const uint8_t *end = (const uint8_t *)m->w->data + m->w->rows * row_bytes;
     for (uint32_t r = row0; r < row1; r += 2, row += 2 * row_bytes) {
         const bool two = row1 - r >= 2; // if not: twice the same
         __m256 acc[2][2];
         const uint8_t *p = add_blocks(kind, &t, row, acc[0]);
         const uint8_t *q = add_blocks(kind, &t, row + (two ? row_bytes : 0), acc[1]);
-        if (half) { // of both rows at once
-            struct lanes l;
-            fetch(p + AHEAD, kind->block_bytes / 2);
-            fetch(q + AHEAD, kind->block_bytes / 2);
-            kind->dot(p, q, &t.x[n_blocks], &l);
-            add_lanes(kind, &l, &t.x[n_blocks], t.scale[n_blocks], 0x0f, acc[0]);
-            add_lanes(kind, &l, &t.x[n_blocks], t.scale[n_blocks], 0xf0, acc[1]);
+        if (rest > 0) {
+            uint8_t last[2][DECODE_REST_BYTES];
+            fetch(p + AHEAD, rest_bytes);
+            fetch(q + AHEAD, rest_bytes);
+            if ((size_t)(end - q) < kind->block_bytes) {
+                p = memcpy(last[0], p, rest_bytes);
+                q = memcpy(last[1], q, rest_bytes);
+            }
+            add_rest(kind, &t, rest / 16, p, q, acc);
         }
         put(m, r, 0, kind->total(acc[0]));
         if (two)

@@ -38,7 +38,7 @@ struct kind {
     size_t bytes; // of 256 weights
     int offset;   // what codes are too large by
     bool has_min;
-    bool halves; // 128 weights have half of the bytes
+    bool of_32; // blocks of 32 or 64: a row may end in the middle of 256 weights
     enum place place;
 };
 
@@ -531,11 +531,10 @@ INLINE __m512 added(const struct kind *kind, __m512 min, const struct token *t, 
 }
 
 // The whole blocks of two rows, which meet the activations together. Weights are asked for in their
-// order in memory: asked for where p and q are, they come half as fast.
+// order in memory, from `ahead` on: asked for where p and q are, they come half as fast.
 INLINE void add_blocks(const struct kind *kind, const struct token *t, const uint8_t *p,
-                       const uint8_t *q, __m512 acc[2])
+                       const uint8_t *q, const uint8_t *ahead, __m512 acc[2])
 {
-    const uint8_t *ahead = p + AHEAD;
     acc[0] = acc[1] = _mm512_setzero_ps();
     for (size_t b = 0; b < t->n_blocks; b++, p += kind->bytes, q += kind->bytes) {
         struct codes c[2];
@@ -556,49 +555,71 @@ INLINE __m512 later_half(__m512 v)
     return _mm512_maskz_shuffle_f32x4(0x00ff, v, v, 0x0e);
 }
 
-// 128 columns behind the whole blocks, of two rows at once.
-INLINE void add_halves(const struct kind *kind, const struct token *t, const uint8_t *p,
-                       const uint8_t *q, __m512 acc[2])
+// What is behind the whole blocks of a row.
+struct rest {
+    size_t groups; // of 16 columns
+    size_t bytes;
+};
+
+// The rest of two rows, together if both find room in a block. Behind it other weights are read,
+// whatever they are.
+INLINE void add_rest(const struct kind *kind, const struct token *t, size_t groups,
+                     const uint8_t *p, const uint8_t *q, __m512 acc[2])
 {
     const size_t b = t->n_blocks;
-    struct codes c;
-    fetch(q + AHEAD - kind->bytes / 2, kind->bytes);
-    kind->unpack(p, q, &c);
-    __m512 y[2], min[2] = {c.min, c.min};
-    scaled(&c, 1, &t->x[b], y);
-    if (kind->has_min) {
-        min[0] = _mm512_maskz_mov_ps(0x00ff, c.min);
-        min[1] = later_half(c.min);
+    const __mmask16 there = (__mmask16)((1u << groups) - 1);
+    struct codes c[2];
+    __m512 y[2];
+    if (groups > 8) {
+        kind->unpack(p, NULL, &c[0]);
+        kind->unpack(q, NULL, &c[1]);
+        scaled(c, 2, &t->x[b], y);
+    } else {
+        kind->unpack(p, q, &c[0]);
+        scaled(c, 1, &t->x[b], y);
+        y[1] = later_half(y[0]);
+        if (kind->has_min)
+            c[1].min = later_half(c[0].min);
     }
-    acc[0] = added(kind, min[0], t, b, _mm512_maskz_mov_ps(0x00ff, y[0]), acc[0]);
-    acc[1] = added(kind, min[1], t, b, later_half(y[0]), acc[1]);
+    for (int i = 0; i < 2; i++) {
+        const __m512 min = kind->has_min ? _mm512_maskz_mov_ps(there, c[i].min) : c[i].min;
+        acc[i] = added(kind, min, t, b, _mm512_maskz_mov_ps(there, y[i]), acc[i]);
+    }
 }
 
 INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, uint32_t row0,
                          uint32_t row1)
 {
     const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
-    const bool half = kind->halves && n_cols % CPU_PAD == CPU_PAD / 2;
-    if ((n_cols % CPU_PAD > 0 && !half) || n_blocks >= DECODE_MOST_BLOCKS)
+    const struct rest rest = {n_cols % CPU_PAD / 16, n_cols % CPU_PAD * kind->bytes / CPU_PAD};
+    if ((rest.groups > 0 && !kind->of_32) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
     t.sum = m->x->sum;
     t.n_blocks = n_blocks;
-    for (size_t i = 0; i < n_blocks; i++)
+    for (size_t i = 0; i < n_blocks + (rest.groups > 0); i++)
         split_block(kind, m->x->q + i * CPU_PAD, m->x->scale[i], &t.x[i]);
-    if (half) {
-        split_block(kind, m->x->q + n_blocks * CPU_PAD, m->x->scale[n_blocks], &t.x[n_blocks]);
+    if (rest.groups > 0 && rest.groups <= 8)
         repeat_half(&t.x[n_blocks]);
-    }
-    const size_t whole = n_blocks * kind->bytes, row_bytes = whole + (half ? kind->bytes / 2 : 0);
+    const size_t whole = n_blocks * kind->bytes, row_bytes = whole + rest.bytes;
+    const size_t far = 2 * row_bytes > AHEAD ? 2 * row_bytes : AHEAD; // not behind the second row
     const uint8_t *row = (const uint8_t *)m->w->data + row0 * row_bytes;
+    const uint8_t *end = (const uint8_t *)m->w->data + m->w->rows * row_bytes;
     for (uint32_t r = row0; r < row1; r += 2, row += 2 * row_bytes) {
         const bool two = row1 - r >= 2; // if not: twice the same
         __m512 acc[2];
         const uint8_t *other = row + (two ? row_bytes : 0);
-        add_blocks(kind, &t, row, other, acc);
-        if (half)
-            add_halves(kind, &t, row + whole, other + whole, acc);
+        add_blocks(kind, &t, row, other, row + far, acc);
+        if (rest.groups > 0) {
+            const uint8_t *p = row + whole, *q = other + whole;
+            uint8_t last[2][DECODE_REST_BYTES];
+            fetch(row + far + 2 * whole, 2 * rest.bytes);
+            if ((size_t)(end - q) < kind->bytes) {
+                p = memcpy(last[0], p, rest.bytes);
+                q = memcpy(last[1], q, rest.bytes);
+            }
+            add_rest(kind, &t, rest.groups, p, q, acc);
+        }
         put(m, r, 0, v16_sum(acc[0]));
         if (two)
             put(m, r + 1, 0, v16_sum(acc[1]));
@@ -613,19 +634,19 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
         return rows_of_kind(m, &kind, row0, row1);                                                 \
     }
 #define BLOCKS(type) 8 * sizeof(struct block_##type)
-ROWS(q4_0, BLOCKS(q4_0), .offset = 8, .halves = true, .place = OF_BLOCKS)
-ROWS(q4_1, BLOCKS(q4_1), .has_min = true, .halves = true, .place = OF_BLOCKS)
-ROWS(q5_0, BLOCKS(q5_0), .offset = 16, .halves = true)
-ROWS(q5_1, BLOCKS(q5_1), .has_min = true, .halves = true)
+ROWS(q4_0, BLOCKS(q4_0), .offset = 8, .of_32 = true, .place = OF_BLOCKS)
+ROWS(q4_1, BLOCKS(q4_1), .has_min = true, .of_32 = true, .place = OF_BLOCKS)
+ROWS(q5_0, BLOCKS(q5_0), .offset = 16, .of_32 = true)
+ROWS(q5_1, BLOCKS(q5_1), .has_min = true, .of_32 = true)
 ROWS(q2_k, sizeof(struct block_q2_k), .has_min = true, .place = OF_FIELDS)
 ROWS(q3_k, sizeof(struct block_q3_k), .offset = 4)
 ROWS(q4_k, sizeof(struct block_q4_k), .has_min = true, .place = OF_PAIRS)
 ROWS(q5_k, sizeof(struct block_q5_k), .has_min = true)
 ROWS(q6_k, sizeof(struct block_q6_k), .offset = 32)
-ROWS(iq4_nl, BLOCKS(iq4_nl), .offset = 128, .halves = true)
+ROWS(iq4_nl, BLOCKS(iq4_nl), .offset = 128, .of_32 = true)
 ROWS(iq4_xs, sizeof(struct block_iq4_xs), .offset = 128)
-ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .halves = true)
-ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .halves = true)
+ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .of_32 = true)
+ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .of_32 = true)
 
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 

@@ -240,6 +240,44 @@ static void test_extremes_are_the_same_bits_on_every_instruction_set(void **stat
         }
 }
 
+// Rows of which every other one has bytes that are no numbers: what is behind a row's end, or
+// before its beginning, is not in its sums.
+static void test_rows_do_not_meet_their_neighbours(void **state)
+{
+    (void)state;
+    enum { ROWS = 5 };
+    for (size_t ti = 0; ti < N_TYPES; ti++)
+        for (uint32_t n_cols = 32; n_cols <= 544; n_cols += 32) {
+            if (n_cols % quant_info(types[ti])->block_elems != 0)
+                continue;
+            const size_t row_bytes = quant_row_bytes(types[ti], n_cols);
+            uint8_t *data = checked_alloc(ROWS * row_bytes);
+            random_weights(types[ti], data, (size_t)ROWS * n_cols);
+            for (size_t r = 1; r < ROWS; r += 2)
+                memset(data + r * row_bytes, 0xff, row_bytes);
+            struct weight w = {.type = types[ti], .rows = ROWS, .n_cols = n_cols, .data = data};
+            struct cpu_act x = act_create(n_cols, 1);
+            float first[ROWS], y[ROWS];
+            for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+                const char *why;
+                const struct cpu_kernels *k = kernels_at(isa, &why);
+                if (!k)
+                    continue;
+                k->quantize(&x, 0);
+                struct cpu_matmul m = {&w, &x, NULL, y, ROWS, 1, false};
+                k->matmul(&m, 0, ROWS);
+                if (isa == CPU_ISA_PLAIN)
+                    memcpy(first, y, sizeof y);
+                for (size_t r = 0; r < ROWS; r += 2)
+                    if (!isfinite(y[r]) || memcmp(&y[r], &first[r], sizeof *y) != 0)
+                        fail_msg("%s %s %u columns, row %zu: %g, expected %g", k->name,
+                                 quant_info(types[ti])->name, n_cols, r, y[r], first[r]);
+            }
+            act_release(&x);
+            free(data);
+        }
+}
+
 static void test_nan_and_infinity_survive_quantisation(void **state)
 {
     (void)state;
@@ -675,6 +713,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_match_reference_and_each_other),
         cmocka_unit_test(test_extremes_are_the_same_bits_on_every_instruction_set),
+        cmocka_unit_test(test_rows_do_not_meet_their_neighbours),
         cmocka_unit_test(test_nan_and_infinity_survive_quantisation),
         cmocka_unit_test(test_norms_activations_rope_match_reference),
         cmocka_unit_test(test_states_match_reference_and_each_other),
