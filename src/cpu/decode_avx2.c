@@ -469,19 +469,33 @@ INLINE void load_fields(const uint8_t q[64], bytes v[4])
         v[j] = _mm256_srlv_epi32(v[j], _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
 }
 
-INLINE void dot_q2_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+// The sums of codes of two bits.
+INLINE void dot_fields(const uint8_t q[64], const struct split *x, struct lanes *l)
 {
-    const struct block_q2_k *b = (const struct block_q2_k *)p;
     const bytes three = _mm256_set1_epi8(3);
     bytes v[4], w[4];
-    (void)q;
-    load_fields(b->q, v);
+    load_fields(q, v);
     for (int j = 0; j < 4; j++)
         w[j] = _mm256_and_si256(v[j], three);
     l->sum[0] = dot4(w, x, 0, 3);
     for (int j = 0; j < 4; j++)
         w[j] = _mm256_and_si256(_mm256_srli_epi16(v[j], 2), three);
     l->sum[1] = dot4(w, x, 1, 3);
+}
+
+INLINE void dot_tq2_0(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_tq2_0 *b = (const struct block_tq2_0 *)p;
+    (void)q;
+    dot_fields(b->q, x, l);
+    l->scale[0] = l->scale[1] = _mm256_set1_ps(load_f16(b->d));
+}
+
+INLINE void dot_q2_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
+{
+    const struct block_q2_k *b = (const struct block_q2_k *)p;
+    (void)q;
+    dot_fields(b->q, x, l);
     const __m128i s = _mm_loadu_si128((const __m128i *)b->scales), low = _mm_set1_epi8(15);
     const __m128i scales = _mm_and_si128(s, low), mins = _mm_and_si128(_mm_srli_epi16(s, 4), low);
     const __m256 d = _mm256_set1_ps(load_f16(b->d)), dmin = _mm256_set1_ps(-load_f16(b->dmin));
@@ -709,6 +723,7 @@ ROWS(mxfp4, BLOCKS_KIND(mxfp4, 8, 12, false))
 ROWS(nvfp4, BLOCKS_KIND(nvfp4, 4, 12, false))
 ROWS(q2_k, BLOCK_KIND(q2_k, fields, 0, true))
 ROWS(q3_k, BLOCK_KIND(q3_k, fields, 4, false))
+ROWS(tq2_0, BLOCK_KIND(tq2_0, fields, 1, false))
 ROWS(q4_k, BLOCK_KIND(q4_k, pairs, 0, true))
 ROWS(q5_k, BLOCK_KIND(q5_k, pairs, 0, true))
 ROWS(q6_k, BLOCK_KIND(q6_k, fourths, 32, false))
@@ -719,7 +734,7 @@ static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
     [QUANT_Q4_0] = rows_q4_0,   [QUANT_Q4_1] = rows_q4_1,   [QUANT_Q5_0] = rows_q5_0,
     [QUANT_Q5_1] = rows_q5_1,   [QUANT_Q2_K] = rows_q2_k,   [QUANT_Q3_K] = rows_q3_k,
     [QUANT_Q4_K] = rows_q4_k,   [QUANT_Q5_K] = rows_q5_k,   [QUANT_Q6_K] = rows_q6_k,
-    [QUANT_MXFP4] = rows_mxfp4, [QUANT_NVFP4] = rows_nvfp4,
+    [QUANT_MXFP4] = rows_mxfp4, [QUANT_NVFP4] = rows_nvfp4, [QUANT_TQ2_0] = rows_tq2_0,
 };
 
 bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)

@@ -188,15 +188,29 @@ INLINE void unpack_q6_k(const uint8_t *p, const uint8_t *q, struct codes *c)
         _mm512_mul_ps(_mm512_set1_ps(load_f16(b->d)), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(s)));
 }
 
-INLINE void unpack_q2_k(const uint8_t *p, const uint8_t *q, struct codes *c)
+// Codes of two bits, in their places.
+INLINE void take_fields(const uint8_t q[64], struct codes *c)
 {
-    const struct block_q2_k *b = (const struct block_q2_k *)p;
-    (void)q;
-    const lanes all = load64(b->q);
+    const lanes all = load64(q);
     for (int j = 0; j < 4; j++) {
         const lanes v = _mm512_permutexvar_epi32(next(EVERY(FIELD), j), all);
         c->w[j] = in_place(v, 2, OF_FIELDS);
     }
+}
+
+INLINE void unpack_tq2_0(const uint8_t *p, const uint8_t *q, struct codes *c)
+{
+    const struct block_tq2_0 *b = (const struct block_tq2_0 *)p;
+    (void)q;
+    take_fields(b->q, c);
+    c->scale = _mm512_set1_ps(load_f16(b->d));
+}
+
+INLINE void unpack_q2_k(const uint8_t *p, const uint8_t *q, struct codes *c)
+{
+    const struct block_q2_k *b = (const struct block_q2_k *)p;
+    (void)q;
+    take_fields(b->q, c);
     const lanes s = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)b->scales));
     const lanes low = _mm512_and_si512(s, _mm512_set1_epi32(15)), high = _mm512_srli_epi32(s, 4);
     c->scale = _mm512_mul_ps(_mm512_set1_ps(load_f16(b->d)), _mm512_cvtepi32_ps(low));
@@ -640,6 +654,7 @@ ROWS(q5_0, BLOCKS(q5_0), .offset = 16, .of_32 = true)
 ROWS(q5_1, BLOCKS(q5_1), .has_min = true, .of_32 = true)
 ROWS(q2_k, sizeof(struct block_q2_k), .has_min = true, .place = OF_FIELDS)
 ROWS(q3_k, sizeof(struct block_q3_k), .offset = 4)
+ROWS(tq2_0, sizeof(struct block_tq2_0), .offset = 1, .place = OF_FIELDS)
 ROWS(q4_k, sizeof(struct block_q4_k), .has_min = true, .place = OF_PAIRS)
 ROWS(q5_k, sizeof(struct block_q5_k), .has_min = true)
 ROWS(q6_k, sizeof(struct block_q6_k), .offset = 32)
@@ -655,7 +670,7 @@ static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
     [QUANT_Q5_1] = rows_q5_1,     [QUANT_Q2_K] = rows_q2_k,     [QUANT_Q3_K] = rows_q3_k,
     [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,     [QUANT_Q6_K] = rows_q6_k,
     [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs, [QUANT_MXFP4] = rows_mxfp4,
-    [QUANT_NVFP4] = rows_nvfp4,
+    [QUANT_NVFP4] = rows_nvfp4,   [QUANT_TQ2_0] = rows_tq2_0,
 };
 
 bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)

@@ -171,6 +171,7 @@ static void test_extremes_are_the_same_bits_on_every_instruction_set(void **stat
                   {QUANT_Q5_K, 0, 4},
                   {QUANT_Q2_K, 80, 4},
                   {QUANT_Q3_K, 108, 2},
+                  {QUANT_TQ2_0, 64, 2},
                   {QUANT_Q6_K, 208, 2},
                   {QUANT_IQ4_NL, 0, 2},
                   {QUANT_IQ4_XS, 0, 2},
