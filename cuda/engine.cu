@@ -67,7 +67,7 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
         cuda_memory_plan(m, &known, out->n_ctx, d, &plan);
         out->fits_by_less = plan_total(&plan) <= d->free;
     }
-    if (cuda_n_states(m, cuda_n_seq(p)) > 0)
+    if (cuda_n_states(m, cuda_n_seq(p), d->total) > 0)
         out->host_states = states_host_bytes(memory_available(0));
     return true;
 }
@@ -731,7 +731,7 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
     e->params = *p;
     e->n_seq = cuda_n_seq(p);
     e->passes = cuda_has_passes(p, e->n_seq);
-    e->base.n_states = cuda_n_states(m, e->n_seq);
+    e->base.n_states = cuda_n_states(m, e->n_seq, d->total);
     e->base.type_k = p->type_k;
     e->base.exact = p->exact;
     e->base.type_v = p->type_v;

@@ -421,8 +421,9 @@ static inline uint32_t cuda_rows_by_vector(const struct cuda_engine *e)
     return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
 }
 
-// The slots of an engine for n_seq sequences in one pass; 0: the model has no states.
-uint32_t cuda_n_states(const struct model *m, uint32_t n_seq);
+// The slots of an engine for n_seq sequences in one pass, on a device of so much memory in all; 0:
+// the model has no states.
+uint32_t cuda_n_states(const struct model *m, uint32_t n_seq, uint64_t device_bytes);
 void cuda_place_states(struct cuda_engine *e, const struct model *m);
 bool cuda_states_open(struct cuda_engine *e, struct error *err);
 // The floats of a slot, to or from the host's memory.

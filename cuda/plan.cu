@@ -209,7 +209,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         l->v_cache = take_kv(&e->kv, from, n_blocks, e->params.type_v, true);
     }
 
-    e->any_pieces = e->q.hopper && !e->params.exact && !has_f32 && cuda_n_states(m, 1) == 0;
+    e->any_pieces = e->q.hopper && !e->params.exact && !has_f32 && e->base.n_states == 0;
     struct arena *a = &e->work;
     struct scratch *s = &e->s;
     const uint32_t n_out = e->largest.n_out;
@@ -351,6 +351,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
         e.base.n_batch = n_ctx;
     e.n_seq = cuda_n_seq(p);
     e.passes = cuda_has_passes(p, e.n_seq);
+    e.base.n_states = cuda_n_states(m, e.n_seq, d->total);
     cuda_place(&e, m);
     *out = {};
     out->weights = e.weights.used;

@@ -30,15 +30,20 @@ static uint64_t slot_size(const struct model *m)
 }
 
 // As many as a gigabyte has room for, four where sequences are evaluated beside each other, each of
-// which needs two and has some to go back to. A piece of 2,048 tokens needs five, or is cut.
-uint32_t cuda_n_states(const struct model *m, uint32_t n_seq)
+// which has some to go back to. A piece of 2,048 tokens needs five, or is cut. A pass reads one of
+// each sequence and writes another: so many there are if a quarter of what weights leave of the
+// device's memory has room for them.
+uint32_t cuda_n_states(const struct model *m, uint32_t n_seq, uint64_t device_bytes)
 {
-    const uint64_t least = 8, most = 64 + (n_seq > 1 ? 2 * n_seq : 0);
+    const uint64_t least = 8, of_seqs = n_seq > 1 ? 2 * n_seq : 0;
     const uint64_t each = slot_size(m) * sizeof(float);
     if (each == 0)
         return 0;
-    const uint64_t n = (UINT64_C(1) << (n_seq > 1 ? 32 : 30)) / each;
-    return (uint32_t)(n < least ? least : lesser(n, most));
+    const uint64_t left = device_bytes - lesser(m->weight_bytes, device_bytes);
+    const uint64_t usual = lesser((UINT64_C(1) << (n_seq > 1 ? 32 : 30)) / each, 64 + of_seqs);
+    const uint64_t wanted = n_seq > 1 ? lesser(least + of_seqs, left / 4 / each) : least;
+    const uint64_t n = usual > wanted ? usual : wanted;
+    return (uint32_t)(n < least ? least : n);
 }
 
 // The last slot is one that is never read.
@@ -47,7 +52,7 @@ void cuda_place_states(struct cuda_engine *e, const struct model *m)
     struct state_pool *p = &e->states;
     size_t at = 0;
     *p = {};
-    p->n = cuda_n_states(m, e->n_seq);
+    p->n = e->base.n_states;
     p->stride = slot_size(m);
     if (p->n == 0)
         return;

@@ -350,6 +350,12 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
     if (p->kernels && !engine_can_profile(e))
         return error_set(err, ERR_USAGE, "--kernels: %s cannot time its kernels one by one",
                          e->device);
+    for (size_t i = 0; i < p->n_batches; i++)
+        if (p->n_gen && p->batches[i] > engine_max_parts(e))
+            return error_set(err, ERR_CONTEXT,
+                             "--batch %u: %s evaluates %zu sequences of this model together, "
+                             "expected no more",
+                             p->batches[i], e->device, engine_max_parts(e));
     struct sampler_settings sampler = sampler_defaults;
     sampler.seed = 1;
     b.s = seq_open(e, 0, err);

@@ -176,6 +176,8 @@ def test_batches_that_cannot_be_are_refused(hokku, stories):
     r = hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 767)
     assert r.returncode == 5 and b"use -c 768" in r.stderr, r
     assert hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 768).returncode == 0
+    r = hokku("bench", "-m", OWN / "families/qwen35-f16.gguf", *SMALL, "--batch", "2,200")  # 256 states, of which a pass needs two each
+    assert r.returncode == 5 and b"--batch 200: " in r.stderr and b"evaluates 128 sequences" in r.stderr, r
 
 
 def test_a_depth_beyond_the_context_is_refused_before_the_model_is_opened(hokku):

@@ -1,4 +1,5 @@
-// The KV cache in and out of the device, whichever blocks a sequence has.
+// The KV cache in and out of the device, whichever blocks a sequence has; how many recurrent states
+// there is room for.
 #include "engine_impl.h"
 #include "gpu_test.h"
 
@@ -88,8 +89,36 @@ static void positions_come_back_in_other_blocks(void)
             }
 }
 
+// Slots of 65 MB, as Qwen3.5-35B-A3B has them: two for each sequence where there is room.
+static void sequences_have_two_states_each(void)
+{
+    const uint64_t gb = 1000 * 1000 * 1000, few = (UINT64_C(4) << 30) / 65000000;
+    std::vector<struct layer> layers(30);
+    struct model m = {};
+    m.layers = layers.data();
+    m.hp.n_layer = (uint32_t)layers.size();
+    m.weight_bytes = 21 * gb;
+    check(cuda_n_states(&m, 64, 141 * gb) == 0, "states of a model that has none");
+    for (struct layer &l : layers) {
+        l.mixer = MIXER_DELTA;
+        l.delta.n_head = 32;
+        l.delta.n_state = 128;
+        l.delta.n_conv = 4;
+    }
+    for (uint32_t n : {33u, 64u, 200u})
+        check(cuda_n_states(&m, n, 141 * gb) >= 2 * n + 2, "%u sequences have %u states", n,
+              cuda_n_states(&m, n, 141 * gb));
+    for (uint64_t bytes : {0 * gb, 12 * gb, 24 * gb}) {
+        const uint32_t n = cuda_n_states(&m, 64, bytes);
+        check(n >= few && n < few + 5, "%u states where there is no memory for more", n);
+    }
+    check(cuda_n_states(&m, 1, 141 * gb) <= 18, "one sequence has %u states",
+          cuda_n_states(&m, 1, 141 * gb));
+}
+
 static const struct tap_test tests[] = {
     {"positions come back in other blocks", positions_come_back_in_other_blocks},
+    {"sequences have two states each", sequences_have_two_states_each},
 };
 
 int main(void)
