@@ -345,12 +345,11 @@ INLINE float pairs_total(const __m256 acc[2])
 }
 
 // The eight scales and minima of Q4_K and Q5_K.
-INLINE void pair_scales(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12],
-                        struct lanes *l)
+INLINE void pair_scales(const uint8_t *p, struct lanes *l)
 {
-    const struct sixteen_bytes s = k_scales(scales);
-    const __m128i v = _mm_set_epi64x((long long)s.second, (long long)s.first);
-    const __m256 one = _mm256_set1_ps(load_f16(d)), min = _mm256_set1_ps(-load_f16(dmin));
+    const __m128i x = _mm_loadu_si128((const __m128i *)p), v = k_scale_bytes(x);
+    const __m128 d = _mm_xor_ps(_mm_cvtph_ps(x), _mm_setr_ps(0.0f, -0.0f, 0.0f, 0.0f));
+    const __m256 one = _mm256_broadcastss_ps(d), min = _mm256_broadcastss_ps(_mm_movehdup_ps(d));
     l->scale[0] = _mm256_mul_ps(one, picked(v, LANES(0, 2, 4, 6, 0, 2, 4, 6)));
     l->scale[1] = _mm256_mul_ps(one, picked(v, LANES(1, 3, 5, 7, 1, 3, 5, 7)));
     l->min[0] = _mm256_mul_ps(min, picked(v, LANES(8, 10, 12, 14, 8, 10, 12, 14)));
@@ -371,7 +370,7 @@ INLINE void dot_q4_k(const uint8_t *p, const uint8_t *q, const struct split *x, 
     (void)q;
     load_pairs(b->q, v);
     dot_nibbles(v, x, l);
-    pair_scales(b->d, b->dmin, b->scales, l);
+    pair_scales(p, l);
 }
 
 INLINE void dot_q5_k(const uint8_t *p, const uint8_t *q, const struct split *x, struct lanes *l)
@@ -394,7 +393,7 @@ INLINE void dot_q5_k(const uint8_t *p, const uint8_t *q, const struct split *x, 
         w[j] = _mm256_or_si256(high_nibbles(v[j]), fifth);
     }
     l->sum[1] = dot4(w, x, 1, 31);
-    pair_scales(b->d, b->dmin, b->scales, l);
+    pair_scales(p, l);
 }
 
 // Q6_K: 16 bytes are a group and the fourth after it, in both halves of the block.

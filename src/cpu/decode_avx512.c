@@ -136,14 +136,19 @@ INLINE lanes of_two(lanes a, lanes at, lanes b)
     return _mm512_permutex2var_epi32(a, at, b);
 }
 
-// The eight scales and minima of Q4_K and Q5_K.
-INLINE void pair_scales(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12],
-                        struct codes *c)
+// The scales and minima of Q4_K and Q5_K.
+INLINE void pair_scales(const uint8_t *p, struct codes *c)
 {
-    const struct sixteen_bytes s = k_scales(scales);
-    const __m128i v = _mm_set_epi64x((long long)s.second, (long long)s.first);
-    c->scale = _mm512_mul_ps(_mm512_set1_ps(load_f16(d)), numbers(_mm_unpacklo_epi8(v, v)));
-    c->min = _mm512_mul_ps(_mm512_set1_ps(-load_f16(dmin)), numbers(_mm_unpackhi_epi8(v, v)));
+    const __m128i x = _mm_loadu_si128((const __m128i *)p);
+    const __m128 d = _mm_xor_ps(_mm_cvtph_ps(x), _mm_setr_ps(0.0f, -0.0f, 0.0f, 0.0f));
+#define HALF(g)  ((g) / 8)
+#define OF_32(g) ((g) / 2)
+    const __m512 times = _mm512_permutexvar_ps(EVERY(HALF), _mm512_castps128_ps512(d));
+    const __m512 both = _mm512_mul_ps(times, numbers(k_scale_bytes(x)));
+    c->scale = _mm512_permutexvar_ps(EVERY(OF_32), both);
+    c->min = _mm512_permutexvar_ps(next(EVERY(OF_32), 8), both);
+#undef HALF
+#undef OF_32
 }
 
 INLINE void unpack_q4_k(const uint8_t *p, const uint8_t *q, struct codes *c)
@@ -155,7 +160,7 @@ INLINE void unpack_q4_k(const uint8_t *p, const uint8_t *q, struct codes *c)
         const lanes v = of_two(q0, next(EVERY(PAIR), j), q1);
         c->w[j] = in_place(v, 4, OF_PAIRS);
     }
-    pair_scales(b->d, b->dmin, b->scales, c);
+    pair_scales(p, c);
 }
 
 INLINE void unpack_q5_k(const uint8_t *p, const uint8_t *q, struct codes *c)
@@ -169,7 +174,7 @@ INLINE void unpack_q5_k(const uint8_t *p, const uint8_t *q, struct codes *c)
         c->w[j] = or8(and8(_mm512_srlv_epi32(v, EVERY(PAIR_BIT)), 15),
                       _mm512_rolv_epi32(t, EVERY(BIT_TO_FIFTH)), 16);
     }
-    pair_scales(b->d, b->dmin, b->scales, c);
+    pair_scales(p, c);
 }
 
 INLINE void unpack_q6_k(const uint8_t *p, const uint8_t *q, struct codes *c)

@@ -1,5 +1,5 @@
-// What simd_avx2.h and simd_avx512.h share: entries of tables at places (simd.h), four of eight
-// bytes, four and eight of four bytes.
+// What simd_avx2.h and simd_avx512.h share, and their single tokens: entries of tables at places
+// (simd.h), four of eight bytes, four and eight of four bytes.
 #ifndef HOKKU_CPU_SIMD_X86_H
 #define HOKKU_CPU_SIMD_X86_H
 
@@ -22,6 +22,17 @@ INLINE __m128i entries4x4(const uint32_t *table, struct places at, int i)
 INLINE __m256i entries4x8(const uint32_t *table, struct places at, int i)
 {
     return _mm256_set_m128i(entries4x4(table, at, i + 4), entries4x4(table, at, i));
+}
+
+// The first 16 bytes of a block of Q4_K or Q5_K, which are d, dmin and what k_scales takes apart:
+// its eight scales and minima, in bytes.
+INLINE __m128i k_scale_bytes(__m128i x)
+{
+    const int six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x30303030;
+    const __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(x, 0xed), _mm_setr_epi32(0, 0, 0, 4));
+    const __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(x, 0x94), 2);
+    return _mm_or_si128(_mm_and_si128(low, _mm_setr_epi32(six, four, six, four)),
+                        _mm_and_si128(high, _mm_setr_epi32(0, two, 0, two)));
 }
 
 #endif
