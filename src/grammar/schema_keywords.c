@@ -166,6 +166,7 @@ enum kind {
     COUNT,
     NUMBER,
     MULTIPLE,
+    NAMES,
     STRING,
     STRINGS,
     LIST,
@@ -198,6 +199,7 @@ static const struct {
     {"pattern", STRING},
     {"prefixItems", SCHEMAS},
     {"properties", MAP},
+    {"propertyNames", NAMES},
     {"required", STRINGS},
     {"type", TYPES},
     {"uniqueItems", BOOLEAN},
@@ -230,6 +232,14 @@ static bool is_whole(const json_t *v) // 2.0 is one, too
     return json_is_number(v) && schema_type_of(v) == TYPE_INTEGER;
 }
 
+// Every name is a string, so this demands nothing; zod writes it for each record.
+static bool is_any_name(const json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    return json_is_true(v) || (json_is_object(v) && json_object_size(v) == (type != NULL) &&
+                               (!type || strcmp(type, "string") == 0));
+}
+
 static const char *wrong(enum kind kind, const json_t *v)
 {
     size_t n = 0, i;
@@ -256,6 +266,10 @@ static const char *wrong(enum kind kind, const json_t *v)
         return is_whole(v) && json_number_value(v) > 0 && json_number_value(v) < 1e15
                    ? NULL
                    : "an integer above 0: of other numbers multiples are not enforced";
+    case NAMES:
+        return is_any_name(v)
+                   ? NULL
+                   : "{\"type\": \"string\"}, which all names obey: others are not enforced";
     case STRING:
         return json_is_string(v) ? NULL : "a string";
     case STRINGS:

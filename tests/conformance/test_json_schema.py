@@ -429,6 +429,13 @@ def test_unions_that_say_which_property_tells_them_apart():
     assert accepted(s, '{"kind":"cat","n":1}', '{"kind":"dog","s":"a"}', '{"kind":"dog","n":1}', '{"kind":"cow"}') == [True, True, False, False]
 
 
+@pytest.mark.parametrize("names", [{"type": "string"}, {}, True])
+def test_names_of_properties_that_may_be_any_are_any(names):
+    """As zod writes a record."""
+    s = {"type": "object", "propertyNames": names, "additionalProperties": {"type": "number"}}
+    assert accepted(s, '{"a":1,"é":2.5}', '{}', '{"a":"b"}') == [True, True, False]
+
+
 @pytest.mark.parametrize("alternatives", [
     [{"const": 1}, {"type": "integer", "minimum": 1, "maximum": 1}],
     [{"enum": ["auto"]}, {"type": "string", "pattern": "^(auto|on)$"}],
@@ -538,6 +545,10 @@ def test_what_oneof_lets_through_jsonschema_does_too():
     ('[1]', "line 1, column 1", "no schema"),
     ('{"patternProperties": {}}', "#/patternProperties", 'the keyword "patternProperties", which hokku does not enforce'),
     ('{"items": {"not": {}}}', "#/items/not", '"not"'),
+    ('{"propertyNames": {"enum": ["a"]}}', "#/propertyNames", 'propertyNames is {"enum":["a"]}, expected {"type": "string"}'),
+    ('{"propertyNames": {"type": "string", "minLength": 1}}', "#/propertyNames", "which all names obey"),
+    ('{"propertyNames": {"type": "integer"}}', "#/propertyNames", "which all names obey"),
+    ('{"propertyNames": false}', "#/propertyNames", "propertyNames is false"),
     ('{"anyOf": [{"if": {}}]}', "#/anyOf/0/if", '"if"'),
     ('{"format": "json-pointer"}', "#/format", "date-time"),
     ('{"pattern": "a(?=b)"}', "(#/pattern)", "column 2 of the pattern"),
