@@ -14,7 +14,7 @@
 // What a user may call such a file (a session, a system prompt), n bytes: one word that no shell
 // and no folder takes for something else.
 enum { PLACE_NAME_MAX = 100 };
-#define PLACE_NAME_RULE "1 to 100 letters, digits, '_', '-' or '.', not beginning with '.'"
+#define PLACE_NAME_RULE "1 to 100 bytes: letters, digits, '_', '-' or '.', not beginning with '.'"
 bool place_is_name(const char *name, size_t n);
 
 // open(2) with these checks; O_CREAT makes a file of mode 0600. -1: *err names the file, the reason

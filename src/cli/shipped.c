@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/place.h"
 
 static const char input_mark[] = "{{input}}";
@@ -139,7 +140,9 @@ bool shipped_prompt(const struct options *o, const char *name, struct buf *out, 
         return ok;
     struct buf names = {0};
     shipped_prompt_names(o, &names);
-    error_set(err, ERR_USAGE, "@%.*s: %s; there are %s", PLACE_NAME_MAX, name,
+    char text[PLACE_NAME_MAX + 1]; // all of a name that a prompt may have
+    error_set(err, ERR_USAGE, "@%s: %s; there are %s",
+              format_text(text, sizeof text, name, strlen(name)),
               place_is_name(name, strlen(name))
                   ? "no such system prompt"
                   : "found a name that no system prompt can have, expected " PLACE_NAME_RULE,

@@ -11,14 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/place.h"
 
 static const char suffix[] = ".session";
 
 bool session_name_check(const char *name, struct error *err)
 {
+    char text[FORMAT_TEXT];
     return place_is_name(name, strlen(name)) ||
-           error_set(err, ERR_USAGE, "session name \"%.100s\": expected " PLACE_NAME_RULE, name);
+           error_set(err, ERR_USAGE, "session name \"%s\": expected " PLACE_NAME_RULE,
+                     format_text(text, sizeof text, name, strlen(name)));
 }
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)

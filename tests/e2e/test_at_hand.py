@@ -240,10 +240,20 @@ def test_a_prompt_of_ones_own_may_have_any_name_that_a_session_may_have(hokku, c
         if "/" not in name:
             (d / f"{name}.txt").write_text("Mine.\n")
         r = hokku("-m", tiny, "-n", 1, "-sys", "@" + name, "hi")
-        assert r.returncode == 2 and b"expected 1 to 100 letters, digits, '_', '-' or '.', not beginning with '.'" in r.stderr, r.stderr
+        assert r.returncode == 2 and b"expected 1 to 100 bytes: letters, digits, '_', '-' or '.', not beginning with '.'" in r.stderr, r.stderr
         listed = r.stderr.split(b"there are ")[1].strip().split(b", ")
         assert b"@Review" in listed and b"@" + name.encode() not in listed
     assert "system prompt set" in chat("-m", tiny, "-n", 1).say("/system @Review")
+
+
+@pytest.mark.parametrize("name", ["n" * 101, "漢" * 34])
+@pytest.mark.parametrize("option,mark", [("--session", ""), ("-sys", "@")])
+def test_a_name_that_is_too_long_is_cut_between_characters_and_seen_to_be(hokku, tiny, option, mark, name):
+    """In bytes: the name of a file has 255 of them."""
+    r = hokku("-m", tiny, "-n", 1, option, mark + name, "hi")
+    assert r.returncode == 2 and b"expected 1 to 100 bytes: letters," in r.stderr, r.stderr
+    shown = re.search(f"({name[0]}+)\\.\\.\\.", r.stderr.decode()).group(1)
+    assert 30 <= len(shown) <= 100
 
 
 def test_a_prompt_of_ones_own_with_a_nul_byte_is_refused(hokku, chat, tiny, tmp_path):

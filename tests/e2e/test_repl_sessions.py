@@ -133,7 +133,7 @@ def test_save_load_fork_and_list(chat, tiny, sessions):
     c.say("/load a")
     assert "two" not in c.say("/context") and "one" in c.say("/context")
     assert "no session nope" in c.say("/load nope")
-    assert "expected 1 to 100 letters" in c.say("/save ../../etc/passwd")
+    assert "expected 1 to 100 bytes: letters" in c.say("/save ../../etc/passwd")
     c.say("/clear")
     c.say("three")
     c.say("/load a")
