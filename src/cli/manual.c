@@ -143,7 +143,10 @@ static void print_zsh(struct buf *out)
         }
         buf_printf(out, "        '*:%s'\n        ;;\n", zsh_arguments(tool));
     }
-    buf_puts(out, "    esac\n}\n_hokku \"$@\"\n");
+    // From $fpath the file is the function; who has it from eval or source defines it alone.
+    buf_puts(out, "    esac\n}\n"
+                  "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n    _hokku \"$@\"\n"
+                  "else\n    compdef _hokku hokku\nfi\n");
 }
 
 // ----------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_downloaded_models_complete(hokku, offered, tmp_path):
 class Shell:
     """An interactive shell in which `hokku` notes its arguments, and Tab asks the real program."""
 
-    def __init__(self, kind, env, cwd):
+    def __init__(self, kind, env, cwd, sourced=False):
         self.args = pathlib.Path(env["HOME"]) / "args"
         bin_dir = pathlib.Path(env["HOME"]) / "bin"
         bin_dir.mkdir(exist_ok=True)
@@ -158,7 +158,11 @@ class Shell:
             return
         self.run("bind 'set enable-bracketed-paste off'; bind 'set bell-style none'; bind 'set page-completions off'; set +H" if kind == "bash" else
                  "unsetopt beep prompt_cr prompt_sp banghist; setopt interactivecomments; unset zle_bracketed_paste; zstyle ':completion:*' list-prompt ''")
-        self.run(f"source {script}" if kind == "bash" else f"fpath=({script.parent} $fpath); autoload -U compinit; compinit -u -D")
+        if kind == "zsh":
+            self.run("autoload -U compinit; compinit -u -D" if sourced else f"fpath=({script.parent} $fpath); autoload -U compinit; compinit -u -D")
+        if kind == "bash" or sourced:
+            said = self.run(f"source {script}")
+            assert b"only be called" not in said, said
         self.run("""function hokku { printf '%s\\0' "$@" > "$ARGS"; }""")
 
     def run(self, line):
@@ -217,6 +221,15 @@ def test_the_shells_complete(shell, sessions):
     (shell.cwd / "model.gguf").write_text("")
     assert shell.tab("hokku -m mod") == [b"-m", b"model.gguf"]
     assert shell.tab("hokku inspect mod") == [b"inspect", b"model.gguf"]
+
+
+def test_zsh_completes_also_where_its_completion_is_sourced(home, tmp_path, sessions):
+    """As the others' are: eval "$(hokku --print-completion zsh)", of a program that is not installed."""
+    s = Shell("zsh", home, tmp_path, sourced=True)
+    for _ in range(2):
+        assert s.tab("hokku --overf") == [b"--overflow"]
+        assert s.tab("hokku replay wor") == [b"replay", b"work"]
+    s.close()
 
 
 def test_hostile_sessions_are_not_run_and_not_shown(shell, sessions):
