@@ -66,18 +66,20 @@ static bool has_name(const char *names, const char *name)
 
 static void list_prompts(const char *path, struct buf *out)
 {
-    DIR *d = path ? opendir(path) : NULL;
-    for (struct dirent *e; d && (e = readdir(d));) {
+    struct dirent **found = NULL;
+    const int n_found = path ? scandir(path, &found, NULL, alphasort) : 0;
+    for (int i = 0; i < n_found; i++) {
         char name[1 + PLACE_NAME_MAX + 1];
-        const size_t len = strlen(e->d_name), n = len > 4 ? len - 4 : 0;
-        if (!place_is_name(e->d_name, n) || strcmp(e->d_name + n, ".txt") != 0)
-            continue;
-        snprintf(name, sizeof name, "@%.*s", (int)n, e->d_name);
-        if (!has_name(buf_str(out), name))
-            buf_printf(out, "%s%s", out->len ? ", " : "", name);
+        const char *file = found[i]->d_name;
+        const size_t len = strlen(file), n = len > 4 ? len - 4 : 0;
+        if (place_is_name(file, n) && strcmp(file + n, ".txt") == 0) {
+            snprintf(name, sizeof name, "@%.*s", (int)n, file);
+            if (!has_name(buf_str(out), name))
+                buf_printf(out, "%s%s", out->len ? ", " : "", name);
+        }
+        free(found[i]);
     }
-    if (d)
-        closedir(d);
+    free(found);
 }
 
 bool shipped_prompt_names(const struct options *o, struct buf *out)

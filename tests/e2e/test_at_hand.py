@@ -246,6 +246,18 @@ def test_a_prompt_of_ones_own_may_have_any_name_that_a_session_may_have(hokku, c
     assert "system prompt set" in chat("-m", tiny, "-n", 1).say("/system @Review")
 
 
+def test_the_prompts_there_are_come_in_the_order_of_their_names(hokku, tiny, tmp_path):
+    """Ones own before those that come with hokku."""
+    d = tmp_path / "config/hokku/prompts"
+    d.mkdir(parents=True)
+    own = [f"{c}-own" for c in "gcahbfed"]
+    for name in own:
+        (d / f"{name}.txt").write_text("Mine.\n")
+    listed = hokku("-m", tiny, "-sys", "@nobody", "hi").stderr.split(b"there are ")[1].decode().strip().replace("@", "").split(", ")
+    shipped = sorted(p.stem for p in (ROOT / "prompts").glob("*.txt"))
+    assert listed == sorted(own) + shipped
+
+
 @pytest.mark.parametrize("name", ["n" * 101, "漢" * 34])
 @pytest.mark.parametrize("option,mark", [("--session", ""), ("-sys", "@")])
 def test_a_name_that_is_too_long_is_cut_between_characters_and_seen_to_be(hokku, tiny, option, mark, name):
