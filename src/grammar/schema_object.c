@@ -1,4 +1,5 @@
 // Objects and arrays.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,17 @@ static uint32_t schema_close(struct schema *s, const char *bracket, unsigned dep
     return text_of(s, &text);
 }
 
+// 100.0 and 1e2 are integers to a schema, and are written as such, as far as it has digits for
+// them.
+static void write_real(double v, struct buf *out)
+{
+    char digits[FORMAT_NUMBER];
+    if (v == trunc(v) && fabs(v) < 1e40)
+        buf_printf(out, "%.0f", v);
+    else
+        buf_printf(out, "%.*g", format_digits(digits, v) + 1, v);
+}
+
 static void write_value(struct schema *s, const json_t *v, unsigned depth, struct buf *out)
 {
     if (json_is_string(v)) {
@@ -56,8 +68,7 @@ static void write_value(struct schema *s, const json_t *v, unsigned depth, struc
     } else if (json_is_integer(v)) {
         buf_printf(out, "%lld", (long long)json_integer_value(v));
     } else if (json_is_real(v)) {
-        char digits[FORMAT_NUMBER];
-        buf_printf(out, "%.*g", format_digits(digits, json_real_value(v)) + 1, json_real_value(v));
+        write_real(json_real_value(v), out);
     } else if (json_is_array(v) || json_is_object(v)) {
         bool object = json_is_object(v), first = true;
         buf_putc(out, object ? '{' : '[');

@@ -317,6 +317,17 @@ def test_strings_in_all_their_spellings():
     assert not any(accepted({"type": "string", "maxLength": 1}, '"ab"', '"\\ud83d"', '"\\ude00"', '"\n"', '"\\x"', '"\x1f"', "'a'"))
 
 
+@pytest.mark.parametrize("listed,text", [("1e2", "100"), ("120.0", "120"), ("-3.0E1", "-30"), ("1e20", "1" + "0" * 20), ("1.5e39", str(int(1.5e39))), ("2.5", "2.5"),
+                                         ("1e-7", "1e-07"), ("1e40", "1e+40")])
+def test_an_integer_is_listed_without_a_point_or_an_exponent_however_it_is_written_there(listed, text):
+    for s in (f'{{"const": {listed}}}', f'{{"enum": [{listed}]}}', f'{{"const": [{{"a": {listed}}}]}}'):
+        whole = text if "[{" not in s else f'[{{"a":{text}}}]'
+        assert accepted(s, whole) == [True], s
+        assert json.loads(whole) == json.loads(s).get("const", json.loads(s).get("enum", [0])[0])
+    if float(listed).is_integer() and len(text) <= 40:
+        assert accepted(f'{{"type": "integer", "const": {listed}}}', text, listed) == [True, False]
+
+
 def test_numbers_in_the_spellings_that_the_document_names():
     """docs/grammar.md: which values have more than one."""
     assert accepted({"type": "integer"}, "0", "-0", "5", "05", "5.0", "5e0", "+5") == [True, True, True, False, False, False, False]
