@@ -172,7 +172,7 @@ static const char *find(const struct buf *text, const struct folded *what, size_
     return NULL;
 }
 
-// "NAME turn 3 you: ... the line around it ...", or an object in list, if that is not NULL.
+// "NAME turn 3 you: …the line around it…", or an object in list, if that is not NULL.
 static bool put_match(const char *name, size_t turn, const struct message *m, const char *at,
                       size_t n_at, json_t *list, struct buf *out)
 {
@@ -190,8 +190,10 @@ static bool put_match(const char *name, size_t turn, const struct message *m, co
         end++;
     const size_t n = (size_t)(end - begin);
     if (!list)
-        return buf_printf(out, "%s turn %zu %s: ", name, turn, who[m->role]) &&
-               buf_append(out, begin, n) && buf_putc(out, '\n'); // (with a NUL byte, too)
+        return buf_printf(out, "%s turn %zu %s: %s", name, turn, who[m->role],
+                          begin > m->text.data && begin[-1] != '\n' ? "…" : "") &&
+               buf_append(out, begin, n) && // (with a NUL byte, too)
+               buf_puts(out, end < last && *end != '\n' ? "…\n" : "\n");
     return json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o}", "name",
                                                  json_text(name, strlen(name)), "turn",
                                                  (json_int_t)turn, "role", role[m->role], "text",

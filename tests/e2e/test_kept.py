@@ -364,6 +364,16 @@ def test_what_is_found_behind_a_nul_byte_is_shown(hokku, tiny):
     assert hokku("sessions", "search", "needle").stdout == b"s turn 1 you: before\0the needle is here\n"
 
 
+@pytest.mark.parametrize("before,after", [("", ""), ("", "ab " * 30), ("ab " * 30, ""), ("ab " * 30, "ab " * 30), ("é" * 50, "漢" * 50)],
+                         ids=["whole", "its end", "its beginning", "both", "wide"])
+def test_what_is_left_out_of_a_line_that_was_found_is_seen_to_be(hokku, tiny, before, after):
+    """Other lines of the message are not told of."""
+    ask(hokku, tiny, "b", f"one\n{before}needle{after}\ntwo")
+    text = hokku("sessions", "search", "needle").stdout.decode().removeprefix("b turn 1 you: ").removesuffix("\n")
+    shown = json.loads(hokku("sessions", "search", "needle", "--json").stdout)[0]["text"]
+    assert text == ("…" if before else "") + shown + ("…" if after else "") and shown in before + "needle" + after
+
+
 def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, sessions, tmp_path):
     ask(hokku, tiny, "b", "a Word that is found", "-sys", "Be kind.")
     ask(hokku, tiny, "a", "another")
