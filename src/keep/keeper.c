@@ -62,6 +62,7 @@ struct caller {
 
 struct keeper {
     struct keeper_place *place;
+    struct buf where;     // the model's file, as those who list are told
     pthread_t first;      // thread
     int bell[2];          // [0] wakes the thread that does calls, [1] the one that has the sockets
     int nothing[3];       // streams between calls
@@ -253,7 +254,7 @@ static void say_state(struct keeper *k, struct caller *c)
                                                   : KEEP_ANSWERS,
                              .seconds = r ? r->call.seconds : k->until - clock_now(),
                              .n_bytes = k->n_bytes};
-    snprintf(m.path, sizeof m.path, "%s", buf_str(&k->place->model));
+    snprintf(m.path, sizeof m.path, "%s", buf_str(&k->where));
     snprintf(m.device, sizeof m.device, "%s", k->device);
     keep_send(c->fd, &m, NULL, 0);
 }
@@ -565,10 +566,20 @@ static void do_calls(struct keeper *k, keeper_call *call, void *user)
     kept_release(&kept);
 }
 
+// The model's file by a name that is right in other directories, too.
+static void note_where(struct keeper *k)
+{
+    const char *model = buf_str(&k->place->model);
+    char *here = model[0] == '/' ? NULL : getcwd(NULL, 0);
+    buf_printf(&k->where, "%s%s%s", here ? here : "", here ? "/" : "", model);
+    free(here);
+}
+
 // Nothing of the call that began this process stays with it.
 static bool settle(struct keeper *k, int argc, char **argv)
 {
     static const int own[] = {SIGINT, SIGTERM};
+    note_where(k);
     setsid();
     prctl(PR_SET_NAME, "hokku keeps");
     for (int i = 1; i < argc; i++)
@@ -626,6 +637,7 @@ void keeper_run(struct keeper_place *place, int argc, char **argv, keeper_call *
         pthread_join(sockets, NULL);
     }
     buf_release(&k.aside);
+    buf_release(&k.where);
     buf_release(&place->socket);
     buf_release(&place->model);
 }

@@ -678,6 +678,14 @@ def test_models_lists_what_is_kept(keep):
         assert any(k["busy"] for k in keep.models()) and "answers" in keep.run("models").stdout.decode()
 
 
+def test_models_tells_of_a_kept_file_where_it_is_not_how_it_was_called(keep, tmp_path):
+    (tmp_path / "m.gguf").symlink_to(MODEL[1])  # (not what a link leads to, as in the cache of other programs)
+    keep.kept("-m", "m.gguf", "-n", 1, "hi", cwd=tmp_path)
+    [m] = [m for m in json.loads(keep.run("models", "--json", cwd="/").stdout) if "kept" in m]
+    assert (m["name"], m["path"]) == ("m.gguf", str(tmp_path / "m.gguf"))
+    assert keep.run("models", cwd="/").stdout.decode().splitlines()[-1].startswith(f"{tmp_path}/m.gguf  ")
+
+
 # ---- several at once, and what is left
 
 def test_calls_that_come_together_are_all_answered(keep):
