@@ -214,7 +214,7 @@ static const struct option_def table[] = {
     {MAIN, "output", NULL, "--stats", NULL, OPT_FLAG, AT(stats), NULL, NULL, false,
      "speed, tokens, context after each answer"},
     {MAIN, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), NULL, NULL, false,
-     "JSON: text, token ids, finish_reason, timings"},
+     "answers as JSON: text, token ids, finish_reason, timings"},
     {INSPECT, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), NULL, NULL, false,
      "metadata, tensors and totals as JSON"},
     {MODELS, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), NULL, NULL, false,

@@ -47,6 +47,13 @@ def test_the_man_page_says_what_is_no_default(hokku, printed, tmp_path):
     assert sorted(re.findall(r"--[a-z-]+", said)) == sorted(refused)
 
 
+def test_in_the_man_page_no_word_behind_an_option_looks_like_its_value(printed):
+    """What is said of a short one stands in its line, where a value of others does."""
+    text = printed("man").read_text().replace("\\-", "-")
+    short = [(name, what) for name, what in re.findall(r"\.TP\n\.B (-\S+)\n(.*)", text) if len(name) < 7]
+    assert len(short) > 4 and [o for o in short if o[1][0].isupper()] == []
+
+
 def test_man_reads_the_page_without_a_warning(printed):
     r = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", printed("man")], capture_output=True, text=True)
     assert r.returncode == 0 and r.stderr == ""
