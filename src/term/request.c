@@ -57,10 +57,13 @@ static bool read_message(json_t *v, bool first, struct error *err)
             0) return error_set(err, ERR_USAGE,
                                 "a message with \"%.80s\": expected \"role\" and \"content\" alone",
                                 key);
+    const bool newer = role && strcmp(role, "developer") == 0;
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
-                  (strcmp(role, "system") != 0 || !first)))
+                  ((strcmp(role, "system") != 0 && !newer) || !first)))
         return wrong("role", json_object_get(v, "role"),
-                     "\"user\", \"assistant\" or, first of all, \"system\"", err);
+                     "\"user\", \"assistant\" or, first of all, \"system\" or \"developer\"", err);
+    if (newer && json_object_set_new(v, "role", json_string("system")) != 0)
+        return error_oom(err, "a message", strlen("system"));
     return read_content(v, err);
 }
 

@@ -380,6 +380,8 @@ def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
         assert abs(line["prompt_tokens"] - n) <= 8 * (used is messages)  # (the user's own mark is text)
     assert objects(hokku(*SAMPLED, "-sys", "You are terse.", "--lines", "--json", input="Hi, I am Ann"))[0]["tokens"] == \
         objects(hokku(*SAMPLED, "--lines", "--json", input=json.dumps({"messages": messages[:2]})))[0]["tokens"]
+    newer = [{**messages[0], "role": "developer"}, *messages[1:]]  # OpenAI's newer word for it, as in serve
+    assert objects(hokku(*SAMPLED, "--lines", "--json", input=json.dumps({"messages": newer})))[0]["tokens"] == got[0]["tokens"]
 
 
 @pytest.mark.parametrize("line,says", [

@@ -80,6 +80,8 @@ NULLS = [
     ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"stream_options": {"include_usage": None, "include_obfuscation": None}}),
     ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"messages": [{"role": "user", "content": "hi", "name": None, "refusal": None, "tool_calls": None}]}),
     ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": None}]}]}),
+    ("/v1/chat/completions", {"messages": [*USER, {"role": "assistant", "content": "a"}, *USER], "max_tokens": 1},  # as OpenAI's own answers come back
+     {"messages": [*USER, {"role": "assistant", "content": "a", "refusal": None, "annotations": []}, *USER]}),
     ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"response_format": {"type": "text", "json_schema": None}}),
     ("/v1/completions", {"prompt": "hi", "max_tokens": 1}, {"suffix": None, "best_of": None, "echo": None, "logprobs": None}),
     ("/apply-template", {"messages": USER}, {"stream": None, "temperature": None}),
