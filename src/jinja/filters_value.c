@@ -146,6 +146,9 @@ static struct val round_int(struct run *r, struct val v, int64_t digits)
 {
     if (digits >= 0)
         return v;
+    // Beside so large a unit they are nothing; of 10^19, which does not fit, those up to its half.
+    if (digits < -19 || (digits == -19 && v.i / 5000000000000000001 == 0))
+        return val_with_origin(val_int(0), v.origin);
     struct val unit = ops_binary(r, OP_POW, val_int(10), val_int(-digits));
     int64_t whole = v.i / unit.i, rest = v.i % unit.i;
     int64_t twice = rest < 0 ? -rest : rest, other = unit.i - twice;

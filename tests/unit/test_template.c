@@ -187,6 +187,16 @@ static void a_template_cannot_use_more_than_it_may(void **state)
                  "{}", &none, "1000 levels");
 }
 
+// (Jinja2 would write out 10 to that power.)
+static void digits_without_end_round_an_integer_to_nothing(void **state)
+{
+    (void)state;
+    expect_text("{{ 5|round(-9223372036854775807 - 1) }} {{ -5|round(-9223372036854775807) }}",
+                "{}", "0 0");
+    expect_text("{{ (-9223372036854775807 - 1)|round(-20) }}", "{}", "0");
+    expect_text("{{ 2.5|round(-9223372036854775807 - 1) }}", "{}", "0.0");
+}
+
 static void repeat(struct buf *b, const char *text, int n)
 {
     while (n--)
@@ -351,6 +361,7 @@ int main(void)
         cmocka_unit_test(lists_and_dicts_of_the_template_can_change),
         cmocka_unit_test(what_a_template_reads_of_the_context_is_known),
         cmocka_unit_test(a_template_cannot_use_more_than_it_may),
+        cmocka_unit_test(digits_without_end_round_an_integer_to_nothing),
         cmocka_unit_test(nesting_and_length_of_the_source_do_not_exhaust_the_stack),
         cmocka_unit_test(named_templates_render_a_conversation),
         cmocka_unit_test(the_render_tool_reads_its_clock_from_the_context),
