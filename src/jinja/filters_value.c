@@ -177,7 +177,10 @@ FILTER(filter_round)
     if (common)
         return val_with_origin(val_float(round_to(r, self.f, digits)), self.origin);
     double f = self.kind == V_INT ? (double)self.i : self.f, unit = pow(10, (double)digits);
-    f = str_is(how, "ceil") ? ceil(f * unit) : floor(f * unit);
+    // (The integer on the way has no negative zero.)
+    f = (str_is(how, "ceil") ? ceil(f * unit) : floor(f * unit)) + 0.0;
+    if (!isfinite(f) || unit == 0)
+        run_fail(r, "cannot convert float value to an integer");
     return val_with_origin(val_float(f / unit), self.origin);
 }
 
