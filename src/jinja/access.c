@@ -170,7 +170,7 @@ static bool item_of(struct run *r, struct val obj, struct val key, struct val *o
         *out = str_sub(r, obj.s, begin, end);
         out->safe = obj.safe;
     } else if (obj.kind == V_RANGE) {
-        *out = val_int(obj.range->start + i * obj.range->step);
+        *out = val_int(range_item(obj.range, i));
     } else {
         *out = obj.l->v[i];
     }
@@ -303,7 +303,7 @@ struct val access_slice(struct run *r, struct val obj, struct val lo, struct val
     }
     if (obj.kind == V_RANGE) {
         struct range *g = run_alloc(r, sizeof *g);
-        *g = (struct range){.start = obj.range->start + first * obj.range->step, .n = count};
+        *g = (struct range){.start = range_item(obj.range, first), .n = count};
         if (__builtin_mul_overflow(obj.range->step, step, &g->step) ||
             __builtin_mul_overflow(end, obj.range->step, &g->stop) ||
             __builtin_add_overflow(g->stop, obj.range->start, &g->stop))

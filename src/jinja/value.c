@@ -573,7 +573,7 @@ bool iter_next(struct run *r, struct iter *it, struct val *item)
     case V_RANGE: {
         it->at++;
         int64_t k = it->backwards ? v.range->n - 1 - (int64_t)i : (int64_t)i;
-        *item = val_with_origin(val_int(v.range->start + k * v.range->step), v.origin);
+        *item = val_with_origin(val_int(range_item(v.range, k)), v.origin);
         return true;
     }
     case V_STR: {

@@ -100,6 +100,12 @@ struct range {
     int64_t n;
 };
 
+// The k-th item, also where k steps alone are no number of 64 bits.
+static inline int64_t range_item(const struct range *g, int64_t k)
+{
+    return (int64_t)((uint64_t)g->start + (uint64_t)k * (uint64_t)g->step);
+}
+
 enum view_kind { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
 struct view {

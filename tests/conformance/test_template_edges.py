@@ -45,6 +45,7 @@ CORNERS = [
     "{{ 9223372036854775807 < 9223372036854775808.0 }} {{ [3, 2.5, 2]|sort }} {{ 2 == 2.0 }} {{ 2 <= 2.0 }} {{ 2 < 2.0 }}",
     # slices and ranges, both ends
     "{{ 'abcdef'[1:4] }} {{ 'abcdef'[-2:] }} {{ 'abcdef'[::-2] }} {{ [1,2,3][5:] }} {{ 'abc'[3:] }} {{ 'abc'[-4:2] }}",
+    "{% set r = range(-9223372036854775807, 9223372036854775807, 9223372036854775806) %}{{ r|list }} {{ r[2] }} {{ r|last }} {{ r|reverse|list }} {{ r[:1]|list }}",
     "{{ range(3)|list }} {{ range(1, 4)|list }} {{ range(5, 0, -2)|list }} {{ range(0)|list }} {{ range(2, 2)|list }}",
     # loops
     "{% for x in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}"
