@@ -7,11 +7,15 @@
 #include "grammar/regex.h"
 #include "grammar/schema_impl.h"
 
-// 1 and 1.0 are.
-static bool json_same(const json_t *a, const json_t *b)
+// 1 and 1.0 are. What is in both is paid for, as far as it is looked at.
+static bool json_same(struct schema *s, const json_t *a, const json_t *b)
 {
-    if (json_is_number(a) && json_is_number(b)) {
+    if (!schema_work(s, 4 + json_string_length(a) / 64))
+        return false;
+    if (json_is_number(a) && json_is_number(b) && json_typeof(a) != json_typeof(b)) {
         struct decimal x, y;
+        if (!schema_work(s, 32))
+            return false;
         decimal_from_json(&x, a);
         decimal_from_json(&y, b);
         return decimal_compare(&x, &y) == 0;
@@ -21,7 +25,7 @@ static bool json_same(const json_t *a, const json_t *b)
     if (json_is_array(a)) {
         bool same = json_array_size(a) == json_array_size(b);
         for (size_t i = 0; same && i < json_array_size(a); i++)
-            same = json_same(json_array_get(a, i), json_array_get(b, i));
+            same = json_same(s, json_array_get(a, i), json_array_get(b, i));
         return same;
     }
     if (json_is_object(a)) {
@@ -30,21 +34,23 @@ static bool json_same(const json_t *a, const json_t *b)
         json_t *v;
         json_object_foreach((json_t *)(uintptr_t)a, key, v)
         {
-            const json_t *w = json_object_get(b, key);
-            same = same && w && json_same(v, w);
+            const json_t *w = same ? json_object_get(b, key) : NULL;
+            same = w && json_same(s, v, w);
         }
         return same;
     }
     return json_equal(a, b);
 }
 
-// What are the same have the same one.
-static uint64_t hash_of(const json_t *v)
+// What are the same have the same one. Paid for as json_same is.
+static uint64_t hash_of(struct schema *s, const json_t *v)
 {
     const char *key;
     json_t *x;
     struct decimal d;
     uint64_t h = json_is_number(v) ? JSON_REAL : json_typeof(v);
+    if (!schema_work(s, (json_is_number(v) ? 16 : 1) + json_string_length(v) / 16))
+        return 0;
     switch (json_typeof(v)) {
     case JSON_STRING:
         for (size_t i = 0; i < json_string_length(v); i++)
@@ -59,12 +65,15 @@ static uint64_t hash_of(const json_t *v)
         break;
     case JSON_ARRAY:
         for (size_t i = 0; i < json_array_size(v); i++)
-            h = (h ^ hash_of(json_array_get(v, i))) * 0x100000001B3u;
+            h = (h ^ hash_of(s, json_array_get(v, i))) * 0x100000001B3u;
         break;
     case JSON_OBJECT: // in any order
         json_object_foreach((json_t *)(uintptr_t)v, key, x)
         {
-            h += hash_of(x) * (strlen(key) + 1);
+            uint64_t h_key = 0;
+            for (const char *c = key; *c; c++)
+                h_key = (h_key ^ (unsigned char)*c) * 0x100000001B3u;
+            h += hash_of(s, x) ^ (h_key ^ h_key >> 29) * 0x9E3779B97F4A7C15u;
         }
         break;
     default:
@@ -76,12 +85,13 @@ static uint64_t hash_of(const json_t *v)
 // The slot of a value of an enum (NULL: of the enum's own entry), or the free one where it belongs.
 static size_t enum_slot(struct schema *s, const json_t *of, const json_t *value)
 {
-    const uint64_t h = (value ? hash_of(value) : 0) + (uintptr_t)of * 0x9E3779B97F4A7C15u;
+    const uint64_t h = (value ? hash_of(s, value) : 0) + (uintptr_t)of * 0x9E3779B97F4A7C15u;
     size_t k = (h ^ h >> 32) & (s->cap_enums - 1);
     for (; s->enums[k].of && schema_work(s, 1); k = (k + 1) & (s->cap_enums - 1)) {
         const struct enum_value *e = &s->enums[k];
-        if (e->of == of && (value ? e->at != SIZE_MAX && json_same(json_array_get(of, e->at), value)
-                                  : e->at == SIZE_MAX))
+        if (e->of == of &&
+            (value ? e->at != SIZE_MAX && json_same(s, json_array_get(of, e->at), value)
+                   : e->at == SIZE_MAX))
             break;
     }
     return k;
@@ -172,6 +182,7 @@ static bool matches(struct schema *s, const json_t *schema, const json_t *patter
     struct error why = {0};
     bool ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why) &&
               dfa_init(&dfa, &nfa, 0, UINT32_MAX, &s->b->work, &why);
+    ok = ok && schema_work(s, json_string_length(v) / 4);
     bool yes = ok && dfa_matches(&dfa, json_string_value(v), json_string_length(v));
     if (!ok && schema_work(s, 0))
         schema_fail(s, schema, "pattern", "%s", why.text);
@@ -216,6 +227,8 @@ static bool array_obeys(struct schema *s, const json_t *schema, const json_t *v,
     const json_t *prefix = json_object_get(schema, "prefixItems");
     const json_t *items = json_object_get(schema, "items"), *n;
     size_t size = json_array_size(v);
+    if (!schema_work(s, size))
+        return false;
     if (((n = json_object_get(schema, "minItems")) && (double)size < json_number_value(n)) ||
         ((n = json_object_get(schema, "maxItems")) && (double)size > json_number_value(n)))
         return false;
@@ -224,7 +237,7 @@ static bool array_obeys(struct schema *s, const json_t *schema, const json_t *v,
         if (of && !schema_obeys(s, of, json_array_get(v, i), depth))
             return false;
         for (size_t k = 0; json_is_true(json_object_get(schema, "uniqueItems")) && k < i; k++)
-            if (!schema_work(s, 1) || json_same(json_array_get(v, i), json_array_get(v, k)))
+            if (json_same(s, json_array_get(v, i), json_array_get(v, k)) || s->failed)
                 return false;
     }
     return true;
@@ -235,6 +248,8 @@ static bool object_obeys(struct schema *s, const json_t *schema, const json_t *v
     const json_t *properties = json_object_get(schema, "properties");
     const json_t *others = json_object_get(schema, "additionalProperties");
     const json_t *required = json_object_get(schema, "required");
+    if (!schema_work(s, json_array_size(required) + json_object_size(v)))
+        return false;
     for (size_t i = 0; i < json_array_size(required); i++)
         if (!json_object_get(v, json_string_value(json_array_get(required, i))))
             return false;
@@ -264,7 +279,7 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
     if (!schema_keywords(s, schema) || !(schema_types(s, schema) & type))
         return false;
     const json_t *x;
-    if ((x = json_object_get(schema, "const")) && !json_same(x, v))
+    if ((x = json_object_get(schema, "const")) && !json_same(s, x, v))
         return false;
     if ((x = json_object_get(schema, "enum")) && schema_enum_find(s, x, v) == SIZE_MAX)
         return false;
@@ -289,6 +304,8 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
     if (type & (TYPE_INTEGER | TYPE_FRACTION))
         return number_obeys(schema, v);
     if (type == TYPE_STRING) {
+        if (!schema_work(s, json_string_length(v) / 8))
+            return false;
         if (((x = json_object_get(schema, "minLength")) &&
              (double)characters(v) < json_number_value(x)) ||
             ((x = json_object_get(schema, "maxLength")) &&

@@ -498,6 +498,32 @@ def test_a_length_that_all_texts_of_a_pattern_keep_to_takes_no_states():
     assert accepted(s, '"a"', '"ab"', '"abb"', '"abba"') == [False, True, True, False]
 
 
+MANY = 4000
+LISTED = {  # what a value is held against, or how often, beyond what may be asked for
+    "what are no numbers of one kind": {"const": [i + .5 if i % 2 else i for i in range(MANY)], "uniqueItems": True},
+    "objects that differ at their end": {"const": [{**{f"k{j}": 1.5 for j in range(8)}, f"u{i:05}": 1} for i in range(2 * MANY)], "uniqueItems": True},
+    "texts that differ at their end": {"const": ["x" * 1000 + f"{i:05}" for i in range(MANY)], "uniqueItems": True},
+    "a list in many enums": {"const": list(range(40000)), "anyOf": [{"enum": [i]} for i in range(MANY)] + [True]},
+    "a long list": {"const": list(range(40000)), "anyOf": [{"minItems": i} for i in range(MANY)] + [True]},
+    "a large object": {"const": {f"k{i}": 1 for i in range(40000)}, "anyOf": [{"minItems": i} for i in range(MANY)] + [True]},
+    "a long text": {"const": "a" * 2000000, "anyOf": [{"minLength": i} for i in range(MANY)] + [True]},
+    "a long text and patterns": {"const": "a" * 400000, "anyOf": [{"pattern": "b" + "c" * (i % 50)} for i in range(MANY)] + [True]},
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
+def test_what_listed_values_are_held_against_is_paid_for(what):
+    with pytest.raises(Refused) as e:
+        Grammar(dumps(LISTED[what]), schema=True)
+    assert "steps" in str(e.value)
+
+
+def test_objects_of_an_enum_are_told_apart_by_their_names():
+    objects = [{**{f"k{j}": 1.5 for j in range(8)}, f"u{i:05}": 1} for i in range(12000)]
+    assert accepted({"allOf": [{"enum": objects[:2]}, {"enum": objects[1:]}]}, dumps(objects[0]), dumps(objects[1]), dumps(objects[2])) == [False, True, False]
+    assert accepted({"allOf": [{"enum": [{"a": 1, "b": 2.0}]}, {"enum": [{"b": 2, "a": 1.0}]}]}, '{"a":1,"b":2}', '{"a":2,"b":1}') == [True, False]
+
+
 def test_large_listed_integers_are_multiples_or_not_to_the_last_digit():
     assert accepted({"enum": [9007199254740993, 9007199254740995], "multipleOf": 3}, "9007199254740993", "9007199254740995") == [True, False]
     with pytest.raises(Refused):
