@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 
 enum { MAX_NESTING = 200, MAX_REPEAT = 100000 };
@@ -24,6 +26,7 @@ struct reader {
     // Names -> rules: a hash table with open addressing, so that a long list takes no square of it.
     uint32_t *slots; // rule + 1; 0: free
     size_t n_slots;
+    uint64_t seed;
     // The last position that was asked for: they come in ascending order, mostly.
     const char *known;
     uint32_t line, column;
@@ -111,10 +114,7 @@ static size_t name_length(const struct reader *r)
 
 static size_t slot_of(const struct reader *r, const char *name, size_t n)
 {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)name[i]) * 0x100000001B3u;
-    size_t k = (h ^ h >> 32) & (r->n_slots - 1);
+    size_t k = hash_bytes(name, n, r->seed) & (r->n_slots - 1);
     for (; r->slots[k]; k = (k + 1) & (r->n_slots - 1)) {
         const char *other = r->b->rules[r->slots[k] - 1].name;
         if (strlen(other) == n && memcmp(other, name, n) == 0)
@@ -500,6 +500,8 @@ static bool all_defined(struct reader *r, uint32_t *root)
 bool gbnf_read(struct builder *b, const char *text, size_t n, uint32_t *root, struct error *err)
 {
     struct reader r = {.b = b, .text = text, .at = text, .end = text + n, .err = err};
+    if (getentropy(&r.seed, sizeof r.seed) != 0)
+        r.seed = 0x2545F4914F6CDD1Du;
     for (skip(&r, true); r.at < r.end; skip(&r, true))
         definition(&r);
     bool ok = !r.failed && builder_ok(b, err) && all_defined(&r, root);
