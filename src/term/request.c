@@ -48,7 +48,7 @@ static bool read_message(json_t *v, bool first, struct error *err)
 {
     const char *key;
     json_t *field;
-    const char *role = json_string_value(json_object_get(v, "role"));
+    const json_t *role = json_object_get(v, "role");
     if (!json_is_object(v))
         return wrong("messages", v, "objects with \"role\" and \"content\"", err);
     json_object_foreach(v, key, field) if (
@@ -57,10 +57,10 @@ static bool read_message(json_t *v, bool first, struct error *err)
             0) return error_set(err, ERR_USAGE,
                                 "a message with \"%.80s\": expected \"role\" and \"content\" alone",
                                 key);
-    const bool newer = role && strcmp(role, "developer") == 0;
-    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
-                  ((strcmp(role, "system") != 0 && !newer) || !first)))
-        return wrong("role", json_object_get(v, "role"),
+    const bool newer = json_text_is(role, "developer");
+    if (!json_text_is(role, "user") && !json_text_is(role, "assistant") &&
+        !(first && (newer || json_text_is(role, "system"))))
+        return wrong("role", role,
                      "\"user\", \"assistant\" or, first of all, \"system\" or \"developer\"", err);
     if (newer && json_object_set_new(v, "role", json_string("system")) != 0)
         return error_oom(err, "a message", strlen("system"));

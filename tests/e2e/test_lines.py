@@ -391,6 +391,7 @@ def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
     (request("x", max_tokens=1, n_predict=1), "expected one of them"),
     (json.dumps({"messages": []}), "an array of one message or more"),
     (json.dumps({"messages": [{"role": "tool", "content": "x"}]}), 'message 1: "role": found "tool", expected "user"'),
+    (json.dumps({"messages": [{"role": "user\0x", "content": "x"}]}), 'message 1: "role": found "user\\u0000x", expected "user"'),
     (json.dumps({"messages": [{"role": "user", "content": ["x"]}]}), 'message 1: "content": found "x", expected a part {"type": "text", "text": ...}'),
     (json.dumps({"messages": [{"role": "user", "content": []}]}), 'message 1: "content": found [], expected a text, or an array of parts'),
     (json.dumps({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}), 'message 1: "content": found {"type":"image_url","image_url":"x"}, expected a part'),
