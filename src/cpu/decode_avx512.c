@@ -9,6 +9,7 @@
 // same.
 #include "cpu/decode.h"
 
+#include "cpu/grid_codes.h"
 #include "cpu/put.h"
 #include "cpu/scales.h"
 
@@ -29,14 +30,17 @@ struct codes {
 
 // Unpacks 256 weights at p; q not NULL: 128 at p and 128 at q.
 typedef void unpack_fn(const uint8_t *p, const uint8_t *q, struct codes *c);
+// Makes a block of places in a grid ready, which unpack then has instead of p.
+typedef void prepare_fn(const void *p, struct ready *r);
 
 // Where codes are in the bytes that unpack leaves.
 enum place { LOWEST, OF_PAIRS, OF_BLOCKS, OF_FIELDS };
 
 struct kind {
     unpack_fn *unpack;
-    size_t bytes; // of 256 weights
-    int offset;   // what codes are too large by
+    size_t bytes;        // of 256 weights
+    prepare_fn *prepare; // not NULL: weights come 64 columns a register, in their order
+    int offset;          // what codes are too large by
     bool has_min;
     bool of_32; // blocks of 32 or 64: a row may end in the middle of 256 weights
     enum place place;
@@ -459,6 +463,24 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
     c->scale = mxfp4_scales(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(v, v)));
 }
 
+// ---- grids, of which the places are made in a register and read back one by one
+
+#define UNPACK_GRID(type, codes_of, more)                                                          \
+    INLINE void unpack_##type(const uint8_t *p, const uint8_t *q, struct codes *c)                 \
+    {                                                                                              \
+        const struct ready *r = (const struct ready *)(const void *)p;                             \
+        (void)q;                                                                                   \
+        for (int i = 0; i < 4; i++)                                                                \
+            c->w[i] = _mm512_add_epi8(codes_of(r, i), _mm512_set1_epi8(more));                     \
+        c->scale = r->scale;                                                                       \
+    }
+enum { MORE = 64, MORE_IQ1 = 9 }; // than the least of all codes is below 0
+UNPACK_GRID(iq2_s, codes_iq2_s, MORE)
+UNPACK_GRID(iq3_s, codes_iq3_s, MORE)
+UNPACK_GRID(iq1_s, codes_iq1, MORE_IQ1)
+UNPACK_GRID(iq1_m, codes_iq1, MORE_IQ1)
+#undef UNPACK_GRID
+
 // ---- products
 
 // sum, and what the signed bytes of each lane come to.
@@ -498,6 +520,10 @@ INLINE void split_block(const struct kind *kind, const int16_t *q, float scale, 
     const lanes h = _mm512_slli_epi32(plus_bytes(none, s->high), 8);
     const lanes offset = _mm512_sllv_epi32(_mm512_set1_epi32(-kind->offset), bit);
     s->more = _mm512_mullo_epi32(plus_bytes(h, s->low), offset);
+    for (int i = 0; kind->prepare && i < 4; i++) {
+        s->high[i] = high[i];
+        s->low[i] = low[i];
+    }
     s->scale =
         _mm512_scalef_ps(_mm512_set1_ps(scale), _mm512_cvtepi32_ps(_mm512_sub_epi32(none, bit)));
 }
@@ -518,6 +544,34 @@ struct token {
     const float *sum; // cpu_act's
     size_t n_blocks;
 };
+
+// The sums of fours of columns in their order, 64 of them in each of s, by groups.
+INLINE lanes by_groups(const lanes s[4])
+{
+    const lanes a =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
+    const lanes b =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
+    const lanes sum = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+#define LANE(g) ((g) % 4 * 4 + (g) / 4)
+    return _mm512_permutexvar_epi32(EVERY(LANE), sum);
+#undef LANE
+}
+
+// As scaled, of columns in their order.
+INLINE void scaled_in_order(const struct codes *c, int n, const struct split *x, __m512 y[2])
+{
+    const lanes none = _mm512_setzero_si512();
+    for (int i = 0; i < n; i++) {
+        lanes s[4];
+        for (int j = 0; j < 4; j++) {
+            const lanes high = _mm512_dpbusd_epi32(none, c[i].w[j], x->high[j]);
+            s[j] = _mm512_dpbusd_epi32(_mm512_slli_epi32(high, 8), c[i].w[j], x->low[j]);
+        }
+        const lanes sum = _mm512_add_epi32(by_groups(s), x->more);
+        y[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), c[i].scale);
+    }
+}
 
 // Of n rows' codes of a block the sums by groups, times their scales.
 INLINE void scaled(const struct codes *c, int n, const struct split *x, __m512 y[2])
@@ -554,15 +608,26 @@ INLINE __m512 added(const struct kind *kind, __m512 min, const struct token *t, 
 INLINE void add_blocks(const struct kind *kind, const struct token *t, const uint8_t *p,
                        const uint8_t *q, const uint8_t *ahead, __m512 acc[2])
 {
+    struct ready ready[2][2];
     acc[0] = acc[1] = _mm512_setzero_ps();
     for (size_t b = 0; b < t->n_blocks; b++, p += kind->bytes, q += kind->bytes) {
         struct codes c[2];
         __m512 y[2];
         fetch(ahead, 2 * kind->bytes);
         ahead += 2 * kind->bytes;
-        kind->unpack(p, NULL, &c[0]);
-        kind->unpack(q, NULL, &c[1]);
-        scaled(c, 2, &t->x[b], y);
+        if (kind->prepare) { // a block ahead: what is looked up waits for it
+            for (size_t k = b == 0 ? 0 : 1; k < 2 && b + k < t->n_blocks; k++) {
+                kind->prepare(p + k * kind->bytes, &ready[(b + k) % 2][0]);
+                kind->prepare(q + k * kind->bytes, &ready[(b + k) % 2][1]);
+            }
+            kind->unpack((const uint8_t *)&ready[b % 2][0], NULL, &c[0]);
+            kind->unpack((const uint8_t *)&ready[b % 2][1], NULL, &c[1]);
+            scaled_in_order(c, 2, &t->x[b], y);
+        } else {
+            kind->unpack(p, NULL, &c[0]);
+            kind->unpack(q, NULL, &c[1]);
+            scaled(c, 2, &t->x[b], y);
+        }
         for (int i = 0; i < 2; i++)
             acc[i] = added(kind, c[i].min, t, b, y[i], acc[i]);
     }
@@ -668,6 +733,11 @@ ROWS(iq4_xs, sizeof(struct block_iq4_xs), .offset = 128)
 ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .of_32 = true)
 ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .of_32 = true)
 
+ROWS(iq2_s, sizeof(struct block_iq2_s), .prepare = prepare_iq2_s, .offset = MORE)
+ROWS(iq3_s, sizeof(struct block_iq3_s), .prepare = prepare_iq3_s, .offset = MORE)
+ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s, .offset = MORE_IQ1)
+ROWS(iq1_m, sizeof(struct block_iq1_m), .prepare = prepare_iq1_m, .offset = MORE_IQ1)
+
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 
 static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
@@ -675,7 +745,8 @@ static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
     [QUANT_Q5_1] = rows_q5_1,     [QUANT_Q2_K] = rows_q2_k,     [QUANT_Q3_K] = rows_q3_k,
     [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,     [QUANT_Q6_K] = rows_q6_k,
     [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs, [QUANT_MXFP4] = rows_mxfp4,
-    [QUANT_NVFP4] = rows_nvfp4,   [QUANT_TQ2_0] = rows_tq2_0,
+    [QUANT_NVFP4] = rows_nvfp4,   [QUANT_TQ2_0] = rows_tq2_0,   [QUANT_IQ2_S] = rows_iq2_s,
+    [QUANT_IQ3_S] = rows_iq3_s,   [QUANT_IQ1_S] = rows_iq1_s,   [QUANT_IQ1_M] = rows_iq1_m,
 };
 
 bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
