@@ -66,8 +66,8 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
     if (something)
         shelf_replaced(&r->shelf, r->c);
     char freed[FORMAT_NUMBER];
-    view_say(&r->view, "(cleared; %s tokens freed%s)\n", format_number(freed, before),
-             something ? "; /undo brings it back" : "");
+    view_say(&r->view, "(cleared; %s token%s freed%s)\n", format_number(freed, before),
+             plural(before), something ? "; /undo brings it back" : "");
     if (named)
         view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
                  r->shelf.before[r->shelf.n_before - 1].session);
@@ -114,12 +114,13 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
                                                : "");
     size_t left = conversation_n_turns(r->c);
     size_t after = tokens_used(r); // more, where one that the context had no room for is left
+    const size_t n_freed = before > after ? before - after : 0;
     char freed[FORMAT_NUMBER];
-    format_number(freed, before > after ? before - after : 0);
+    format_number(freed, n_freed);
     if (left == 0)
-        view_say(&r->view, "(back to the start; %s tokens freed)\n", freed);
+        view_say(&r->view, "(back to the start; %s token%s freed)\n", freed, plural(n_freed));
     else
-        view_say(&r->view, "(back to turn %zu; %s tokens freed)\n", left, freed);
+        view_say(&r->view, "(back to turn %zu; %s token%s freed)\n", left, freed, plural(n_freed));
     return save_named(r, err);
 }
 
