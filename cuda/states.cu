@@ -41,7 +41,7 @@ uint32_t cuda_n_states(const struct model *m, uint32_t n_seq, uint64_t device_by
         return 0;
     const uint64_t left = device_bytes - lesser(m->weight_bytes, device_bytes);
     const uint64_t usual = lesser((UINT64_C(1) << (n_seq > 1 ? 32 : 30)) / each, 64 + of_seqs);
-    const uint64_t wanted = n_seq > 1 ? lesser(least + of_seqs, left / 4 / each) : least;
+    const uint64_t wanted = lesser(least + of_seqs, left / 4 / each);
     const uint64_t n = usual > wanted ? usual : wanted;
     return (uint32_t)(n < least ? least : n);
 }
