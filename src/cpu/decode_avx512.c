@@ -3,7 +3,8 @@
 // 32 bits, and both bytes are signed. A lane is a group of 16 weights, of a register's 16 in their
 // order: weights are permuted so, four bytes at a time, before their bits are taken apart. Codes of
 // up to 4 bits without a table stay where they are in their bytes, so that a lane's sum is a power
-// of two too large; its activations' scale is as much smaller.
+// of two too large; its activations' scale is as much smaller. Of grids a register has 64 columns
+// in their order, whose sums are added by groups.
 //
 // Sums are exact, and what follows is done with floats in the order of matmul.c: the bits are the
 // same.
@@ -639,22 +640,16 @@ INLINE __m512 later_half(__m512 v)
     return _mm512_maskz_shuffle_f32x4(0x00ff, v, v, 0x0e);
 }
 
-// What is behind the whole blocks of a row.
-struct rest {
-    size_t groups; // of 16 columns
-    size_t bytes;
-};
-
-// The rest of two rows, together if both find room in a block. Behind it other weights are read,
-// whatever they are.
-INLINE void add_rest(const struct kind *kind, const struct token *t, size_t groups,
+// What is behind the whole blocks of two rows, together if both find room in a block. Behind it
+// other weights are read, whatever they are.
+INLINE void add_rest(const struct kind *kind, const struct token *t, size_t n_groups,
                      const uint8_t *p, const uint8_t *q, __m512 acc[2])
 {
     const size_t b = t->n_blocks;
-    const __mmask16 there = (__mmask16)((1u << groups) - 1);
+    const __mmask16 there = (__mmask16)((1u << n_groups) - 1);
     struct codes c[2];
     __m512 y[2];
-    if (groups > 8) {
+    if (n_groups > 8) {
         kind->unpack(p, NULL, &c[0]);
         kind->unpack(q, NULL, &c[1]);
         scaled(c, 2, &t->x[b], y);
@@ -675,17 +670,17 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
                          uint32_t row1)
 {
     const size_t n_cols = m->w->n_cols, n_blocks = n_cols / CPU_PAD;
-    const struct rest rest = {n_cols % CPU_PAD / 16, n_cols % CPU_PAD * kind->bytes / CPU_PAD};
-    if ((rest.groups > 0 && !kind->of_32) || n_blocks >= DECODE_MOST_BLOCKS)
+    const size_t rest = n_cols % CPU_PAD, rest_bytes = rest * kind->bytes / CPU_PAD;
+    if ((rest > 0 && !kind->of_32) || n_blocks >= DECODE_MOST_BLOCKS)
         return false;
     struct token t;
     t.sum = m->x->sum;
     t.n_blocks = n_blocks;
-    for (size_t i = 0; i < n_blocks + (rest.groups > 0); i++)
+    for (size_t i = 0; i < n_blocks + (rest > 0); i++)
         split_block(kind, m->x->q + i * CPU_PAD, m->x->scale[i], &t.x[i]);
-    if (rest.groups > 0 && rest.groups <= 8)
+    if (rest > 0 && rest <= CPU_PAD / 2)
         repeat_half(&t.x[n_blocks]);
-    const size_t whole = n_blocks * kind->bytes, row_bytes = whole + rest.bytes;
+    const size_t whole = n_blocks * kind->bytes, row_bytes = whole + rest_bytes;
     const size_t far = 2 * row_bytes > AHEAD ? 2 * row_bytes : AHEAD; // not behind the second row
     const uint8_t *row = (const uint8_t *)m->w->data + row0 * row_bytes;
     const uint8_t *end = (const uint8_t *)m->w->data + m->w->rows * row_bytes;
@@ -694,15 +689,15 @@ INLINE bool rows_of_kind(const struct cpu_matmul *m, const struct kind *kind, ui
         __m512 acc[2];
         const uint8_t *other = row + (two ? row_bytes : 0);
         add_blocks(kind, &t, row, other, row + far, acc);
-        if (rest.groups > 0) {
+        if (rest > 0) {
             const uint8_t *p = row + whole, *q = other + whole;
             uint8_t last[2][DECODE_REST_BYTES];
-            fetch(row + far + 2 * whole, 2 * rest.bytes);
+            fetch(row + far + 2 * whole, 2 * rest_bytes);
             if ((size_t)(end - q) < kind->bytes) {
-                p = memcpy(last[0], p, rest.bytes);
-                q = memcpy(last[1], q, rest.bytes);
+                p = memcpy(last[0], p, rest_bytes);
+                q = memcpy(last[1], q, rest_bytes);
             }
-            add_rest(kind, &t, rest.groups, p, q, acc);
+            add_rest(kind, &t, rest / 16, p, q, acc);
         }
         put(m, r, 0, v16_sum(acc[0]));
         if (two)
@@ -732,7 +727,6 @@ ROWS(iq4_nl, BLOCKS(iq4_nl), .offset = 128, .of_32 = true)
 ROWS(iq4_xs, sizeof(struct block_iq4_xs), .offset = 128)
 ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .of_32 = true)
 ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .of_32 = true)
-
 ROWS(iq2_s, sizeof(struct block_iq2_s), .prepare = prepare_iq2_s, .offset = MORE)
 ROWS(iq3_s, sizeof(struct block_iq3_s), .prepare = prepare_iq3_s, .offset = MORE)
 ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s, .offset = MORE_IQ1)

@@ -7,44 +7,19 @@
 #include "cpu/scales.h"
 
 struct ready {
-    const void *at;      // the places: in the block, or these
-    uint16_t places[64]; // or as many bytes
+    uint16_t places[64]; // or the first 32
     uint64_t signs[4];   // a bit for each weight that is negative, of IQ1 that is less
     v16 scale;           // one lane per 16 weights
 };
 
-INLINE struct places ready_bytes(const struct ready *r, int from)
+INLINE struct places bytes_at(const uint8_t *low)
 {
-    return (struct places){(const uint8_t *)r->at + from, 1, 0};
+    return (struct places){low, 1, 0};
 }
 
-INLINE struct places ready_words(const struct ready *r, int from, uint16_t mask)
+INLINE struct places words_at(const void *at, uint16_t mask)
 {
-    return (struct places){(const uint8_t *)r->at + 2 * from, 2, mask};
-}
-
-// eight_signs of four times seven bits.
-INLINE uint32_t signs_of_28(uint32_t v)
-{
-    v = (v & 0x00003fffu) | (v & 0x0fffc000u) << 2;
-    v = (v & 0x007f007fu) | (v & 0x3f803f80u) << 1;
-    uint32_t parity = v ^ v >> 4;
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    return v | (parity & 0x01010101u) << 7;
-}
-
-// Words of four signs of seven bits, and a scale of four above them.
-INLINE void split_words(const uint32_t word[8], uint64_t signs[4], uint64_t *scales)
-{
-    uint32_t s[8];
-    uint8_t scale[8];
-    for (int i = 0; i < 8; i++) {
-        s[i] = signs_of_28(word[i]);
-        scale[i] = (uint8_t)(word[i] >> 28);
-    }
-    memcpy(signs, s, sizeof s);
-    memcpy(scales, scale, sizeof scale);
+    return (struct places){at, 2, mask};
 }
 
 // d (1/2 + s) unit
@@ -65,46 +40,6 @@ INLINE v16 v16_nibbles(const uint8_t q[8])
     return v16_u8(spread_bits(load_u32(q), 4), spread_bits(load_u32(q + 4), 4));
 }
 
-INLINE void prepare_iq2_xxs(const void *p, struct ready *r)
-{
-    const struct block_iq2_xxs *b = p;
-    uint32_t word[8];
-    uint64_t scales;
-    for (int i = 0; i < 8; i++) {
-        memcpy((uint8_t *)r->places + 4 * i, b->q + 8 * i, 4);
-        word[i] = load_u32(b->q + 8 * i + 4);
-    }
-    split_words(word, r->signs, &scales);
-    r->at = r->places;
-    r->scale = scale_half(b->d, v16_u8x8_dup(scales), 0.25f);
-}
-
-INLINE b64 codes_iq2_xxs(const struct ready *r, int i)
-{
-    const struct places at = ready_bytes(r, 8 * i);
-    return b64_negative(b64_of_entries8(cpu_grids.iq2_xxs, at), r->signs[i]);
-}
-
-INLINE void prepare_iq2_xs(const void *p, struct ready *r)
-{
-    const struct block_iq2_xs *b = p;
-    uint8_t signs[32];
-    for (int i = 0; i < 32; i++) {
-        const uint8_t seven = b->q[2 * i + 1] >> 1, four = seven ^ seven >> 4,
-                      two = four ^ four >> 2;
-        signs[i] = (uint8_t)(seven | (two ^ two >> 1) << 7);
-    }
-    memcpy(r->signs, signs, sizeof signs);
-    r->at = b->q;
-    r->scale = scale_half(b->d, v16_nibbles(b->scales), 0.25f);
-}
-
-INLINE b64 codes_iq2_xs(const struct ready *r, int i)
-{
-    const struct places at = ready_words(r, 8 * i, 511);
-    return b64_negative(b64_of_entries8(cpu_grids.iq2_xs, at), r->signs[i]);
-}
-
 // Two bits each, four in a byte.
 #define BYTE(i) i, 0x80, i, 0x80, i, 0x80, i, 0x80
 #define TIMES   256, 64, 16, 4
@@ -119,31 +54,13 @@ INLINE void prepare_iq2_s(const void *p, struct ready *r)
     const struct block_iq2_s *b = p;
     store_places(r->places, b->q, load_u64(b->high), 0, &high_2);
     memcpy(r->signs, b->signs, sizeof b->signs);
-    r->at = r->places;
     r->scale = scale_half(b->d, v16_nibbles(b->scales), 0.25f);
 }
 
 INLINE b64 codes_iq2_s(const struct ready *r, int i)
 {
-    const struct places at = ready_words(r, 8 * i, 0xffff);
+    const struct places at = words_at(r->places + 8 * i, 0xffff);
     return b64_negative(b64_of_entries8(cpu_grids.iq2_s, at), r->signs[i]);
-}
-
-INLINE void prepare_iq3_xxs(const void *p, struct ready *r)
-{
-    const struct block_iq3_xxs *b = p;
-    uint32_t word[8];
-    uint64_t scales;
-    memcpy(word, b->signs, sizeof word);
-    split_words(word, r->signs, &scales);
-    r->at = b->q;
-    r->scale = scale_half(b->d, v16_u8x8_dup(scales), 0.5f);
-}
-
-INLINE b64 codes_iq3_xxs(const struct ready *r, int i)
-{
-    const struct places at = ready_bytes(r, 16 * i);
-    return b64_negative(b64_of_entries4(cpu_grids.iq3_xxs, at), r->signs[i]);
 }
 
 // One bit each.
@@ -161,13 +78,12 @@ INLINE void prepare_iq3_s(const void *p, struct ready *r)
     store_places(r->places, b->q, load_u32(b->high), 0, &high_1);
     store_places(r->places + 32, b->q + 32, load_u32(b->high + 4), 0, &high_1);
     memcpy(r->signs, b->signs, sizeof b->signs);
-    r->at = r->places;
     r->scale = scale_odd(b->d, v16_u8x8_dup(spread_bits(load_u32(b->scales), 4)), 1.0f);
 }
 
 INLINE b64 codes_iq3_s(const struct ready *r, int i)
 {
-    const struct places at = ready_words(r, 16 * i, 0xffff);
+    const struct places at = words_at(r->places + 16 * i, 0xffff);
     return b64_negative(b64_of_entries4(cpu_grids.iq3_s, at), r->signs[i]);
 }
 
@@ -176,7 +92,7 @@ INLINE b64 codes_iq1(const struct ready *r, int i)
 {
     const uint64_t less = r->signs[i];
     const b64 two = b64_bits((uint32_t)less, (uint32_t)(less >> 32), 2);
-    return b64_sub(b64_of_entries8(cpu_grids.iq1, ready_words(r, 8 * i, 0xffff)), two);
+    return b64_sub(b64_of_entries8(cpu_grids.iq1, words_at(r->places + 8 * i, 0xffff)), two);
 }
 
 // Three bits each, four in a word.
@@ -218,7 +134,6 @@ INLINE void prepare_iq1_s(const void *p, struct ready *r)
         const uint64_t less = (v >> 15 & 1) | (uint64_t)(v >> 31) << 32;
         r->signs[i] = less * UINT32_MAX;
     }
-    r->at = r->places;
     r->scale = scale_odd(b->d, v16_u8x8_dup(bytes_of_words(low >> 12, high >> 12)), 0.125f);
 }
 
@@ -239,7 +154,6 @@ INLINE void prepare_iq1_m(const void *p, struct ready *r)
     store_places(r->places, b->q, load_u64(b->high), load_u64(b->high + 8), &high_4);
     for (int i = 0; i < 4; i++)
         r->signs[i] = spread_bits(load_u32(b->high + 4 * i) >> 3 & 0x11111111u, 4) * 255;
-    r->at = r->places;
     r->scale = scale_odd(&d, v16_u8(low, high), 0.125f);
 }
 
