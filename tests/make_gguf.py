@@ -253,7 +253,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
           expert_ff=None, shared_ff=0, delta=None, conv=None, ssm=None, scales=False, post_norms=False, fused=(), windowed=None, k_is_v=False, shared_kv=0,
-          told=0, softcap=0.0, streams=0, sparse=0):
+          told=0, softcap=0.0, streams=0, sparse=0, latent=None, dense=0, gating=0):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // max(heads, 1)
@@ -303,6 +303,19 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         vector(b + "attn_norm.weight", around_one(embd))
         matrix(b + "attn_output.weight", n_q, embd, i)
 
+    def latent_attention(b, i, low, width, key, rotated, value):
+        vector(b + "attn_norm.weight", around_one(embd))
+        vector(b + "attn_kv_a_norm.weight", around_one(width))
+        matrix(b + "attn_kv_a_mqa.weight", embd, width + rotated, i)
+        if low:
+            vector(b + "attn_q_a_norm.weight", around_one(low))
+            matrix(b + "attn_q_a.weight", embd, low, i)
+        matrix(b + ("attn_q_b.weight" if low else "attn_q.weight"), low or embd, heads * (key + rotated), i)
+        for part, n_cols, rows in (("k", key, width), ("v", width, value)):
+            name = f"attn_{part}_b.weight"
+            tensors.append(Tensor(b + name, [n_cols, rows, heads], matrix_type(mix, name, n_cols, i, p)))
+        matrix(b + "attn_output.weight", heads * value, embd, i)
+
     def delta_net(b, i, n, keys, size, taps):
         channels = (2 * keys + n) * size
         vector(b + "attn_norm.weight", around_one(embd))
@@ -341,11 +354,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     def mixture(b, i, norm):
         vector(b + norm, around_one(embd))
         tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
+        if gating:
+            vector(b + "exp_probs_b.bias", rng.uniform(-0.1, 0.1, experts))
         stack(b + "ffn_down_exps", expert_ff or ff, embd, i)
         stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
         stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
         if shared_ff:
-            if not ssm:
+            if not ssm and not latent:
                 vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
             matrix(b + "ffn_down_shexp.weight", shared_ff, embd, i)
             matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
@@ -401,6 +416,8 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         elif ssm and ssm[5] is not None and i not in ssm[5]:
             vector(b + "attn_norm.weight", around_one(embd))
             state_space(b, i, *ssm[:5])
+        elif latent:
+            latent_attention(b, i, *latent)
         else:
             attention(b, i)
             if ssm and ssm[5] is None:
@@ -411,7 +428,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
         ffn_norm = ("post_attention_norm.weight" if arch == "gpt-oss" or delta
                     else "ffn_norm" if arch == "falcon-h1" else "ffn_norm.weight")
-        if experts and arch != "gemma4":
+        if experts and arch != "gemma4" and i >= dense:
             mixture(b, i, ffn_norm)
         elif ff:
             feed_forward(b, i, ffn_norm)
@@ -448,7 +465,14 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         (f"{arch}.rope.freq_base", rope_theta),
         (f"{arch}.vocab_size", vocab),
     ]
-    if heads and (key_length * heads != embd or windowed):
+    if latent:
+        low, width, key, rotated, value = latent
+        kvs += [(f"{arch}.attention.{name}", n) for name, n in (
+            ("kv_lora_rank", width), ("key_length", width + rotated), ("value_length", width), ("key_length_mla", key + rotated),
+            ("value_length_mla", value))] + [(f"{arch}.attention.q_lora_rank", low)] * bool(low)
+        kvs += [(f"{arch}.leading_dense_block_count", dense), (f"{arch}.expert_shared_count", 1), (f"{arch}.expert_weights_norm", bool(gating)),
+                (f"{arch}.expert_gating_func", gating)]
+    elif heads and (key_length * heads != embd or windowed):
         kvs += [(f"{arch}.attention.key_length", key_length),
                 (f"{arch}.attention.value_length", key_length)]
     if rope_dim != key_length or arch in ("llama", "phi3", "gemma4"):

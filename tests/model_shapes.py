@@ -55,6 +55,13 @@ SHAPES = {
     # conv: (taps, the layers that attend)
     "lfm2-1.2b": dict(arch="lfm2", layers=16, embd=2048, ff=8192, heads=32, kv_heads=8, head_dim=64, vocab=65536, rope_theta=1e6,
                       ctx=128000, conv=(3, (2, 5, 8, 10, 12, 14))),
+    # latent: (numbers that queries come from, of the latent, of a head's key, of what is rotated of it, of its value)
+    "glm-4.7-flash": dict(arch="deepseek2", layers=47, embd=2048, ff=10240, heads=20, kv_heads=1, rope_dim=64, vocab=154880, tied=False,
+                          rope_theta=1e6, ctx=202752, latent=(768, 512, 192, 64, 256), dense=1, experts=64, experts_used=4, expert_ff=1536,
+                          shared_ff=1536, gating=2),
+    "deepseek-v2-lite": dict(arch="deepseek2", layers=27, embd=2048, ff=10944, heads=16, kv_heads=1, rope_dim=64, vocab=102400, tied=False,
+                             rope_theta=1e4, ctx=163840, latent=(0, 512, 128, 64, 128), dense=1, experts=64, experts_used=6,
+                             expert_ff=1408, shared_ff=2816, gating=1),
     # ssm: (numbers of all heads, heads, groups, numbers of a state, taps, the layers that attend; None: all, beside)
     "mamba-codestral-7b": dict(arch="mamba2", layers=64, embd=4096, ff=0, heads=0, vocab=32768, tied=False, ctx=262144,
                                ssm=(8192, 128, 8, 128, 4, ())),
