@@ -4,22 +4,42 @@
 // A block takes 16 rows (token, query head) of one KV head, or twice as many where there are enough
 // of them (TILES): they read half as much of the cache. Of each 16 rows, four warps have 8
 // positions each of a tile of 32 for the scores; for the sums, all warps have a part of the columns
-// of the values. The cache is cut into splits of 256 positions, which are summed up by themselves
-// and added in their order: where few rows are attended for, each by another block and a launch
-// that adds them, else by one block. So a row's bits depend on its position alone, not on what is
-// beside it.
+// of the values. The cache is cut into splits of 128 positions, later of 256, which are summed up
+// by themselves and added in their order: where few rows are attended for, each by another block
+// and a launch that adds them, else by one block. So a row's bits depend on its position alone, not
+// on what is beside it.
 #include "attention.cuh"
 
 enum {
     THREADS = 128,
     N_WARP = THREADS / WARP,
     N_TEAM = THREADS / TEAM,
-    T = 32, // positions of a tile
-    WIDE_SPLIT = 256,
+    T = 32,              // positions of a tile
+    SPLIT = 128,         // positions, of the first SHORT splits,
+    LONG_SPLIT = 256,    // and of those behind: what many splits give takes long to add up
+#ifdef HOKKU_CUDA_ON_CPU // so that few positions have both
+    SHORT = 2,
+#else
+    SHORT = 32,
+#endif
+    MERGED = 16,              // splits that are read at a time
     PARTIAL_BYTES = 64 << 20, // that more than one token's splits may take
     SPLIT_TOKENS = 16,        // whose splits are given to blocks of their own, at most
 };
-static_assert(KV_BLOCK % T == 0 && WIDE_SPLIT % KV_BLOCK == 0, "a tile lies in one block");
+static_assert(KV_BLOCK % T == 0 && SPLIT % KV_BLOCK == 0, "a tile lies in one block");
+
+static __host__ __device__ __forceinline__ uint32_t split_begin(uint32_t s)
+{
+    return s <= SHORT ? s * SPLIT : SHORT * SPLIT + (s - SHORT) * LONG_SPLIT;
+}
+static __host__ __device__ __forceinline__ uint32_t split_of(uint32_t position)
+{
+    return position < SHORT * SPLIT ? position / SPLIT
+                                    : SHORT + (position - SHORT * SPLIT) / LONG_SPLIT;
+}
+
+// Columns that a block adds up: as few as a warp has, so that many wait for memory side by side.
+template <int DV> static constexpr int MERGE_COLS = DV < 128 ? DV : 128;
 
 struct wide {
     struct attention a;
@@ -175,16 +195,16 @@ static __global__ void __launch_bounds__(THREADS *TILES)
 #pragma unroll
     for (int m = 0; m < TILES; m++)
         all_top[m][0] = all_top[m][1] = -INFINITY;
-    const uint32_t split_end = div_up(end_pos, (uint32_t)WIDE_SPLIT);
+    const uint32_t split_end = split_of(end_pos - 1) + 1;
     const uint32_t last = div_up(end_pos, (uint32_t)T); // tiles of all splits
     const bool four = TILES > 1 && !one_plane;
     const auto buffer = [&](uint32_t i) { return tiles + (size_t)i * T * LD; };
     uint32_t turn = 0;
     bool asked = false;
 #pragma unroll 1
-    for (uint32_t s = first_pos / WIDE_SPLIT + blockIdx.z; s < split_end; s += gridDim.z) {
-        const uint32_t t0 = max(first_pos, s * WIDE_SPLIT) / T;
-        const uint32_t t1 = div_up(min(end_pos, (s + 1) * WIDE_SPLIT), (uint32_t)T);
+    for (uint32_t s = split_of(first_pos) + blockIdx.z; s < split_end; s += gridDim.z) {
+        const uint32_t t0 = max(first_pos, split_begin(s)) / T;
+        const uint32_t t1 = div_up(min(end_pos, split_begin(s + 1)), (uint32_t)T);
         float top[TILES][2], sum[2] = {}, o[TILES][NT][4] = {};
 #pragma unroll
         for (int m = 0; m < TILES; m++)
@@ -403,13 +423,14 @@ static __global__ void __launch_bounds__(THREADS *TILES)
     }
 }
 
-// Grid (n_head, n), DV / 4 threads: adds a row's splits.
+// Grid (n_head, n, DV / columns of a block): adds a row's splits.
 template <int DV>
-static __global__ void __launch_bounds__(DV / 4)
+static __global__ void __launch_bounds__(MERGE_COLS<DV> / 4)
     wide_merge_kernel(const __grid_constant__ struct wide w)
 {
     const struct attention &a = w.a;
-    const uint32_t head = blockIdx.x, token = blockIdx.y, d = threadIdx.x * 4;
+    const uint32_t head = blockIdx.x, token = blockIdx.y;
+    const uint32_t d = blockIdx.z * MERGE_COLS<DV> + threadIdx.x * 4;
     griddep_launch_dependents();
     griddep_wait();
     if (a.skip && *a.skip)
@@ -417,17 +438,29 @@ static __global__ void __launch_bounds__(DV / 4)
     const uint32_t position = w.each ? a.rows[token].pos : a.rows[0].pos + token;
     const size_t slot0 = ((size_t)token * a.n_head + head) * w.n_split;
     float top = -INFINITY, sum = 0.0f, v[4] = {};
-#pragma unroll 4
-    for (uint32_t s = window_begin(a, position) / WIDE_SPLIT; s <= position / WIDE_SPLIT; s++) {
-        const float2 ml = __ldcg(&w.ml[slot0 + s]);
-        const float4 more = __ldcg(reinterpret_cast<const float4 *>(w.part + (slot0 + s) * DV + d));
-        const struct joined j = join(top, ml.x);
-        top = j.top;
-        sum = join_sums(j, sum, ml.y);
-        v[0] = join_sums(j, v[0], more.x);
-        v[1] = join_sums(j, v[1], more.y);
-        v[2] = join_sums(j, v[2], more.z);
-        v[3] = join_sums(j, v[3], more.w);
+    const uint32_t end = split_of(position) + 1;
+#pragma unroll 1
+    for (uint32_t s = split_of(window_begin(a, position)); s < end; s += MERGED) {
+        float2 ml[MERGED];
+        float4 more[MERGED];
+#pragma unroll
+        for (uint32_t i = 0; i < MERGED; i++) { // all under way at once
+            const size_t slot = slot0 + s + i;
+            const bool is_there = s + i < end;
+            ml[i] = is_there ? __ldcg(&w.ml[slot]) : make_float2(-INFINITY, 0.0f);
+            more[i] = is_there ? __ldcg(reinterpret_cast<const float4 *>(w.part + slot * DV + d))
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < MERGED; i++) {
+            const struct joined j = join(top, ml[i].x);
+            top = j.top;
+            sum = join_sums(j, sum, ml[i].y);
+            v[0] = join_sums(j, v[0], more[i].x);
+            v[1] = join_sums(j, v[1], more[i].y);
+            v[2] = join_sums(j, v[2], more[i].z);
+            v[3] = join_sums(j, v[3], more[i].w);
+        }
     }
     const float scale = a.v_undo / with_sink(a, head, top, sum);
     if (a.packed.x) {
@@ -498,7 +531,7 @@ template <typename F> static bool with_widths(uint32_t key, uint32_t value, bool
 
 static uint32_t splits_of(uint32_t n_position)
 {
-    return div_up(n_position, (uint32_t)WIDE_SPLIT);
+    return split_of(n_position - 1) + 1;
 }
 
 // Of one token's splits.
@@ -553,8 +586,8 @@ static bool launch(const struct queue *q, struct wide w, uint32_t key, uint32_t 
                            .dependent = q->dependent,
                            .recorder = q->recorder};
         struct launch merge = {.name = "wide_merge",
-                               .grid = dim3(a.n_head, w.n),
-                               .block = dim3(W::dv / 4),
+                               .grid = dim3(a.n_head, w.n, W::dv / MERGE_COLS<W::dv>),
+                               .block = dim3(MERGE_COLS<W::dv> / 4),
                                .stream = q->stream,
                                .dependent = q->dependent,
                                .recorder = q->recorder};
