@@ -47,6 +47,16 @@ bool attention_norm_whole(const struct queue *q, const struct attention *a, uint
     return launch_kernel(err, l, norm_whole_kernel, *a);
 }
 
+uint32_t attention_padded_dim(uint32_t head_dim)
+{
+    uint32_t padded = 0;
+    with_head_dim(head_dim, [&](auto dim) {
+        padded = decltype(dim)::value;
+        return true;
+    });
+    return padded;
+}
+
 size_t attention_smem(uint32_t head_dim)
 {
     struct attention_wide_scratch wide;

@@ -608,12 +608,12 @@ static __device__ __forceinline__ void store_packed(const struct attention &a, u
                                                     uint32_t head, uint32_t d, const float e[4])
 {
     const struct packed_rows &p = a.packed;
-    const uint32_t row = p.row0 + token, n_cols = a.n_head * a.head_dim;
+    const uint32_t row = p.row0 + token, n_cols = a.n_head_out * a.value_dim;
     const uint32_t end = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
     const float scale = a.v.scale; // neighbours: see gemm_pack_at
     uint2 v = make_uint2(saturated_half2(e[0] * scale, e[2] * scale),
                          saturated_half2(e[1] * scale, e[3] * scale));
-    uint32_t col = head * a.head_dim + d;
+    uint32_t col = (a.out_head + head) * a.value_dim + d;
     if (col == 0)
         p.undo[row] = a.v_undo;
     do {
@@ -624,8 +624,8 @@ static __device__ __forceinline__ void store_packed(const struct attention &a, u
             *reinterpret_cast<uint32_t *>(p.x + gemm_pack_at(p.n, row, col + 1)) = v.y;
         }
         v = make_uint2(0, 0);
-        col += a.head_dim;
-    } while (head + 1 == a.n_head && col < end);
+        col += a.value_dim;
+    } while (a.out_head + head + 1 == a.n_head_out && col < end);
 }
 
 // Four results from element d of a head on.
@@ -635,22 +635,22 @@ static __device__ __forceinline__ void store_out(const struct attention &a, uint
     float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (uint32_t i = 0; a.gated && i < 4; i++)
-        if (d + i < a.head_dim)
+        if (d + i < a.value_dim)
             e[i] *= gate_of(a, token, head, d + i);
     if (a.packed.x) {
-        if (d < a.head_dim)
+        if (d < a.value_dim)
             store_packed(a, token, head, d, e);
         return;
     }
-    float *out = a.out + ((size_t)token * a.n_head + head) * a.head_dim;
-    if (a.head_dim % 4 == 0) {
-        if (d < a.head_dim)
+    float *out = a.out + ((size_t)token * a.n_head_out + a.out_head + head) * a.value_dim;
+    if (a.value_dim % 4 == 0) {
+        if (d < a.value_dim)
             *reinterpret_cast<float4 *>(out + d) = make_float4(e[0], e[1], e[2], e[3]);
         return;
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
-        if (d + i < a.head_dim)
+        if (d + i < a.value_dim)
             out[d + i] = e[i];
 }
 

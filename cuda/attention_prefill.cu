@@ -217,37 +217,49 @@ bool attention_store_launch(const struct queue *q, const struct attention *a, ui
     });
 }
 
+bool attention_prompt_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                             struct error *err)
+{
+    struct launch l = prompt_launch(q, THREADS);
+    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    const bool small =
+        n_row <= SMALL_ROWS && a->reach <= SMALL_REACH && a->head_dim <= SMALL_HEAD_DIM;
+    const uint32_t seen = a->n_swa ? lesser(a->reach, a->n_swa + n) : a->reach;
+    bool done = false;
+    if (!attention_few_launch(q, a, n, &done, err))
+        return false;
+    if (!done && !small && attention_hopper_takes(q, a))
+        return attention_hopper_launch(q, a, n, err);
+    return done || with_kernel(*a, [&](auto dim, auto kind) {
+               constexpr int DH = decltype(dim)::value, MOST = most_row_tiles<DH>();
+               constexpr bool PLAIN = decltype(kind)::plain;
+               const auto by = [&](auto tiles) {
+                   constexpr int MT = decltype(tiles)::value;
+                   constexpr uint32_t ROWS = shape<DH, MT>::ROWS;
+                   const uint32_t x = div_up(n_row, ROWS);
+                   l.grid =
+                       dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
+                   l.smem = prefill_smem<DH, MT>();
+                   return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, *a, n);
+               };
+               return seen <= FEW_POSITIONS ? by(std::integral_constant<int, 1>())
+                                            : by(std::integral_constant<int, MOST>());
+           });
+}
+
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err)
 {
     struct attention rest;
     if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
         return attention_wide_launch(q, a, n, false, err);
-    if (!attention_norm_whole(q, a, n, &rest, err))
-        return false;
-    struct launch l = prompt_launch(q, THREADS);
-    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
-    const bool small =
-        n_row <= SMALL_ROWS && a->reach <= SMALL_REACH && a->head_dim <= SMALL_HEAD_DIM;
-    const uint32_t seen = a->n_swa ? lesser(a->reach, a->n_swa + n) : a->reach;
-    return with_kernel(rest, [&](auto dim, auto kind) {
-        constexpr int DH = decltype(dim)::value, MOST = most_row_tiles<DH>();
-        constexpr bool PLAIN = decltype(kind)::plain;
-        const auto by = [&](auto tiles) {
-            constexpr int MT = decltype(tiles)::value;
-            constexpr uint32_t ROWS = shape<DH, MT>::ROWS;
-            const uint32_t x = div_up(n_row, ROWS);
-            l.grid = dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
-            l.smem = prefill_smem<DH, MT>();
-            return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
-        };
-        bool done = false;
-        if (!launch_kernel(err, rotate_launch(q, a, n), rotate_store_kernel<DH, PLAIN>, rest) ||
-            !attention_few_launch(q, &rest, n, &done, err))
-            return false;
-        if (!done && !small && attention_hopper_takes(q, &rest))
-            return attention_hopper_launch(q, &rest, n, err);
-        return done || (seen <= FEW_POSITIONS ? by(std::integral_constant<int, 1>())
-                                              : by(std::integral_constant<int, MOST>()));
-    });
+    return attention_norm_whole(q, a, n, &rest, err) &&
+           with_kernel(rest,
+                       [&](auto dim, auto kind) {
+                           return launch_kernel(
+                               err, rotate_launch(q, a, n),
+                               rotate_store_kernel<decltype(dim)::value, decltype(kind)::plain>,
+                               rest);
+                       }) &&
+           attention_prompt_launch(q, &rest, n, err);
 }

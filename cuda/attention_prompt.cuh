@@ -278,14 +278,16 @@ static __device__ __forceinline__ void finish_rows(const struct attention &a,
                         make_float2(s.o[t][i][2 * h] * scale, s.o[t][i][2 * h + 1] * scale);
                 continue;
             }
-            float *out = a.out + ((size_t)b.token_of(r) * a.n_head + b.head_of(r)) * a.head_dim;
+            float *out =
+                a.out +
+                ((size_t)b.token_of(r) * a.n_head_out + a.out_head + b.head_of(r)) * a.value_dim;
             auto store = [&](auto finish) {
 #pragma unroll
                 for (int i = 0; i < DH / 8; i++) {
                     uint32_t d = i * 8 + lane % 4 * 2;
-                    if (d < a.head_dim)
+                    if (d < a.value_dim)
                         out[d] = finish(s.o[t][i][2 * h] * scale, d);
-                    if (d + 1 < a.head_dim)
+                    if (d + 1 < a.value_dim)
                         out[d + 1] = finish(s.o[t][i][2 * h + 1] * scale, d + 1);
                 }
             };

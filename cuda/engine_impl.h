@@ -86,10 +86,11 @@ struct gpu_layer {
     struct wmat w[N_LAYER_WEIGHTS];
     const float *v[N_LAYER_WEIGHTS];
     struct kv_plane k_cache, v_cache;
-    bool near;         // see engine/windows.h
-    float q_scale;     // see attention
-    float gated_bound; // see act_f16
-    size_t state_at;   // floats, in a slot of the recurrent states
+    bool near;                        // see engine/windows.h
+    float q_scale;                    // see attention
+    float head_k_scale, head_v_scale; // of a latent's heads, as those of the cache
+    float gated_bound;                // see act_f16
+    size_t state_at;                  // floats, in a slot of the recurrent states
     // (cuda_kept_rows) what its state can go on from again, see states.h; in NULL: nothing is kept.
     struct state_scratch kept;
 };
@@ -183,6 +184,12 @@ struct latent_scratch {
     float *undo;    // (n_batch, n_head)
     struct expert_item *items;
     void *act32, *act_f32; // (n_head * n_batch, n_key or n_kv)
+    // Of prompts, see latent_heads; keys NULL: these go as single tokens do. For so many heads of
+    // the layer with most as there is room for, one at least.
+    uint8_t *keys, *values; // (blocks of n_ctx, heads, KV_BLOCK, ...)
+    size_t plane_bytes;     // of each
+    __half *heads_w;        // (heads, ...)
+    uint32_t *in_order;     // 0, 1, 2, ...: where the blocks of these planes are
 };
 
 // Of a model that predicts (model_predictor): what the input of its layer is made of.
@@ -754,6 +761,14 @@ bool cuda_attend(const struct cuda_engine *e, const struct gpu_layer *l, uint32_
 // ---- forward_latent.cu
 
 void cuda_place_latent(struct cuda_engine *e, const struct model *m); // as cuda_place_experts
+// Whether prompts make keys and values for each head, see latent_heads.
+bool cuda_latent_in_heads(const struct cuda_engine *e, const struct layer *l);
+// The wider of a head's keys and values.
+static inline uint32_t latent_head_width(const struct layer *l)
+{
+    const uint32_t n_key = l->latent.n_key + l->head_dim - l->latent.n_kv;
+    return n_key > l->latent.n_value ? n_key : l->latent.n_value;
+}
 // s.att (n, n_head * n_value) = latent attention of n tokens, or the rows of e->pass, from latent.q
 // and what attn_kv_a gave in s.k.
 bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,

@@ -7,9 +7,9 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     const struct layer *f = l->facts;
     const struct rope *rope = &e->base.model->ropes[f->rope];
     struct attention a = {};
-    a.n_head = f->n_head;
+    a.n_head = a.n_head_out = f->n_head;
     a.n_head_kv = f->n_head_kv;
-    a.head_dim = f->head_dim;
+    a.head_dim = a.value_dim = f->head_dim;
     a.n_swa = f->window;
     a.chunked = f->window > 0 && f->chunked;
     a.eps = e->hp.norm_eps;

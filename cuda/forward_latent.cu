@@ -1,5 +1,6 @@
-// Latent attention as launches (struct latent in model/model.h), in the order of src/cpu: its
-// parts, queries brought to where the cache has the latent, attention, and what heads give of that.
+// Latent attention as launches (struct latent in model/model.h). Of tokens in the order of src/cpu:
+// its parts, queries brought to where the cache has the latent, attention, and what heads give of
+// that. Of prompts by heads with keys and values of their own (latent_heads.cu).
 #include "engine_impl.h"
 
 static bool is_latent(const struct layer *l)
@@ -13,6 +14,63 @@ static uint32_t n_rotated(const struct layer *l)
 }
 
 // ---- memory
+
+// Bytes of keys, and of values, of heads at a time.
+#ifdef HOKKU_CUDA_ON_CPU // so that there are several turns
+enum { PLANE_ROOM = 1 };
+#else
+enum { PLANE_ROOM = 256 << 20 };
+#endif
+
+bool cuda_latent_in_heads(const struct cuda_engine *e, const struct layer *l)
+{
+    bool takes = is_latent(l) && !e->params.exact && e->params.type_k == KV_F16 &&
+                 latent_head_width(l) <= ATTENTION_NARROW_HEAD_DIM &&
+                 latent_heads_fit(e->q.smem_max);
+    for (enum layer_weight k : {ATTN_K_B, ATTN_V_B})
+        takes &= l->w[k].type != QUANT_F32 && !l->w[k].scale_each;
+    return takes;
+}
+
+// Bytes of a head's keys, or values, of one position.
+static uint32_t key_bytes(const struct layer *l)
+{
+    return (l->latent.n_key + n_rotated(l) + 7) / 8 * 16;
+}
+static uint32_t value_bytes(const struct layer *l)
+{
+    return (l->latent.n_value + 7) / 8 * 16;
+}
+
+// Rows of a head's matrix among others.
+static uint32_t rows_of_head(const struct weight *w)
+{
+    return div_up(w->rows, (uint32_t)TILE_ROWS) * TILE_ROWS;
+}
+
+static void place_heads(struct cuda_engine *e, const struct model *m)
+{
+    struct latent_scratch *s = &e->latent;
+    const uint64_t n_position = (uint64_t)kv_blocks(e->base.n_ctx) * KV_BLOCK;
+    uint64_t one = 0, all = 0, w = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        if (l->mixer != MIXER_ATTENTION || !cuda_latent_in_heads(e, l))
+            continue;
+        const uint64_t bytes = n_position * larger(key_bytes(l), value_bytes(l));
+        one = larger(one, bytes);
+        all = larger(all, bytes * l->n_head);
+        for (enum layer_weight k : {ATTN_K_B, ATTN_V_B})
+            w = larger(w, (uint64_t)l->n_head * rows_of_head(&l->w[k]) * gemm_ld(l->w[k].n_cols));
+    }
+    if (one == 0)
+        return;
+    s->plane_bytes = lesser(all, larger(one, (uint64_t)PLANE_ROOM));
+    s->keys = (uint8_t *)cuda_take(&e->work, s->plane_bytes);
+    s->values = (uint8_t *)cuda_take(&e->work, s->plane_bytes);
+    s->heads_w = (__half *)cuda_take(&e->work, w * sizeof(__half));
+    s->in_order = (uint32_t *)cuda_take(&e->work, kv_blocks(e->base.n_ctx) * sizeof(uint32_t));
+}
 
 // The rows of a product with heads' matrices, in the forms that these take.
 static void add_product(uint64_t n_row, uint32_t n_cols, uint64_t *act32, uint64_t *act_f32)
@@ -60,6 +118,7 @@ void cuda_place_latent(struct cuda_engine *e, const struct model *m)
     s->items = (struct expert_item *)cuda_take(a, items * sizeof(struct expert_item));
     s->act32 = cuda_take(a, act32);
     s->act_f32 = cuda_take(a, act_f32);
+    place_heads(e, m);
 }
 
 // ---- products of heads
@@ -146,9 +205,10 @@ static struct attention attention_of(const struct cuda_engine *e, const struct g
 {
     const struct layer *f = l->facts;
     struct attention a = {};
-    a.n_head = f->n_head;
+    a.n_head = a.n_head_out = f->n_head;
     a.n_head_kv = 1;
     a.head_dim = f->head_dim;
+    a.value_dim = f->latent.n_kv;
     a.n_swa = f->window;
     a.chunked = f->window > 0 && f->chunked;
     a.softcap = f->attn_softcap;
@@ -165,19 +225,20 @@ static struct attention attention_of(const struct cuda_engine *e, const struct g
     return a;
 }
 
-// n rows, which the cache has, over what it has before them.
+// n rows, which the cache has, over what it has before them; of a pass: its first ones.
 static bool attend(const struct cuda_engine *e, const struct attention *a, uint32_t n_kv,
                    uint32_t n, struct error *err)
 {
     const struct cuda_pass *p = e->pass;
     const float *undo = e->latent.undo;
-    return p ? attention_latent_rows_launch(&e->q, a, undo, n_kv, n, p->chunks, p->n_chunk,
-                                            p->furthest, p->reach, err)
+    return p ? attention_latent_rows_launch(&e->q, a, undo, n_kv, n, p->chunks,
+                                            n == p->n_row ? p->n_chunk : 0, p->furthest, p->reach,
+                                            err)
              : attention_latent_launch(&e->q, a, undo, n_kv, n, err);
 }
 
-bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                        const uint32_t *skip, struct error *err)
+static bool attend_by_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                             const uint32_t *skip, struct error *err)
 {
     const struct layer *f = l->facts;
     const struct latent_scratch *s = &e->latent;
@@ -197,4 +258,105 @@ bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, 
            latent_query_launch(cuda_queue(e, "kv"), &r, err) && attend(e, &a, r.n_kv, n, err) &&
            multiply_heads(e, l, ATTN_V_B, s->brought, given, n, r.per_item, skip, err) &&
            (n == 1 || heads_to_rows_launch(&e->q, given, r.n_head, n, n_value, e->s.att, err));
+}
+
+// ---- prompts
+
+// Keys or values that heads [head0, head0 + to->n_head) have of their own, to that plane.
+static bool expand(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight k,
+                   const struct latent_rows *r, uint32_t head0, uint32_t n_position,
+                   const struct kv_plane *to, struct error *err)
+{
+    const struct layer *f = l->facts;
+    const struct wmat *w = &l->w[k];
+    struct wmat all = *w; // one matrix of whole tiles
+    all.n_tile *= f->n_head;
+    all.rows = all.n_tile * TILE_ROWS;
+    struct latent_heads h = {};
+    h.cache = r->cache;
+    h.to = *to;
+    h.rows = r->rows;
+    h.tables = r->tables;
+    h.max_blocks = r->max_blocks;
+    h.n_position = n_position;
+    h.n_kv = r->n_kv;
+    h.w = e->latent.heads_w;
+    h.ld = gemm_ld(w->n_cols);
+    h.rows_of_head = w->n_tile * TILE_ROWS;
+    h.turned = k == ATTN_K_B && !f->latent.expands;
+    h.n = k == ATTN_K_B ? r->n_key : r->n_value;
+    h.n_rotated = k == ATTN_K_B ? r->n_rotated : 0;
+    h.rotated_factor = to->scale * half_range_undo(r->cache.scale);
+    h.factor = h.rotated_factor * (half_range_undo(w->half_scale) * w->scale);
+    const struct queue *q = cuda_queue(e, name_of(l, k));
+    return dequant_launch(q, &all, head0 * h.rows_of_head, to->n_head * h.rows_of_head,
+                          e->latent.heads_w, h.ld, err) &&
+           latent_expand_launch(q, &h, err);
+}
+
+// Rows [row0, row0 + n), which follow one another in a sequence, by heads.
+static bool attend_in_heads(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t row0,
+                            uint32_t n, struct error *err)
+{
+    const struct layer *f = l->facts;
+    const struct latent_scratch *s = &e->latent;
+    const uint32_t past = e->pass ? (uint32_t)e->host_rows[row0].pos : (uint32_t)e->n_past;
+    // (kernels are loaded by asking for more than there may be)
+    const uint32_t n_position = lesser(past + n, e->base.n_ctx), n_block = kv_blocks(n_position);
+    struct latent_rows r = rows_of(e, l, n, NULL);
+    r.rows += row0;
+    r.kv += (size_t)row0 * (r.n_kv + r.n_rotated);
+    r.q += (size_t)row0 * r.n_head * (r.n_key + r.n_rotated);
+    r.rope += (size_t)row0 * (r.n_rotated / 2);
+    r.key = NULL;
+    struct kv_plane keys = {}, values = {};
+    keys.data = s->keys;
+    keys.row_bytes = key_bytes(f);
+    keys.scale = l->head_k_scale;
+    values.data = s->values;
+    values.row_bytes = value_bytes(f);
+    values.scale = l->head_v_scale;
+    const size_t one = (size_t)n_block * KV_BLOCK * larger(keys.row_bytes, values.row_bytes);
+    const uint32_t most = (uint32_t)lesser(s->plane_bytes / one, (size_t)f->n_head);
+    struct attention a = attention_of(e, l, NULL);
+    a.head_dim = latent_head_width(f);
+    a.value_dim = r.n_value;
+    a.v_undo = half_range_undo(values.scale);
+    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(keys.scale);
+    a.rows = r.rows;
+    a.tables = s->in_order;
+    a.max_blocks = 0; // of all sequences
+    a.reach = n_position;
+    a.out = e->s.att + (size_t)row0 * f->n_head * r.n_value;
+    a.counters = e->s.counters;
+    a.q_f16 = e->s.q_f16;
+    const uint32_t width = attention_padded_dim(a.head_dim);
+    bool ok = latent_part_launch(cuda_queue(e, "kv"), &r, err);
+    for (uint32_t head = 0; ok && head < f->n_head; head += most) {
+        a.n_head = a.n_head_kv = keys.n_head = values.n_head = lesser(most, f->n_head - head);
+        a.out_head = head;
+        a.k = keys;
+        a.v = values;
+        ok = expand(e, l, ATTN_K_B, &r, head, n_position, &keys, err) &&
+             expand(e, l, ATTN_V_B, &r, head, n_position, &values, err) &&
+             latent_heads_query_launch(cuda_queue(e, "kv"), &r, head, a.n_head,
+                                       l->q_scale * 1.4426950408889634f * f->attn_scale, a.q_f16,
+                                       width, err) &&
+             attention_prompt_launch(cuda_queue(e, "kv"), &a, n, err);
+    }
+    return ok;
+}
+
+bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        const uint32_t *skip, struct error *err)
+{
+    const struct cuda_pass *p = e->pass;
+    if (skip || !cuda_latent_in_heads(e, l->facts))
+        return attend_by_latent(e, l, n, skip, err);
+    if (!p)
+        return attend_in_heads(e, l, 0, n, err);
+    bool ok = p->n_single == 0 || attend_by_latent(e, l, p->n_single, NULL, err);
+    for (uint32_t i = 0; ok && i < p->n_chunk; i++)
+        ok = attend_in_heads(e, l, p->chunks[i].row0, p->chunks[i].n, err);
+    return ok;
 }

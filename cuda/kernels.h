@@ -327,8 +327,9 @@ static inline __host__ __device__ size_t kv_row(uint32_t block, uint32_t n_head_
 
 struct attention {
     uint32_t n_head, n_head_kv, head_dim;
-    uint32_t n_swa; // a token sees itself and the n_swa - 1 before it; 0: all
-    bool chunked;   // ... or its own one of the runs of n_swa that positions are cut in
+    uint32_t value_dim; // of what a head gives: head_dim, but of heads of a latent
+    uint32_t n_swa;     // a token sees itself and the n_swa - 1 before it; 0: all
+    bool chunked;       // ... or its own one of the runs of n_swa that positions are cut in
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
     uint32_t norm_stride;         // from one head's to the next one's: 0, or head_dim
@@ -369,9 +370,10 @@ struct attention {
     bool gated;         // then ld_q is n_head * 2 * head_dim
     const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
-    float *out; // (n, n_head * head_dim)
+    float *out; // (n, n_head_out * value_dim), of which these heads' are from out_head on
+    uint32_t n_head_out, out_head; // n_head and 0, but of heads of a latent
     // x not NULL: results go there instead, times v.scale: they are means of values, and what the
-    // cache holds of these fits into float16. head_dim is a multiple of four then.
+    // cache holds of these fits into float16. value_dim is a multiple of four then.
     struct packed_rows packed;
     const uint32_t *skip;
     // Scratch: sizes by attention_scratch, and attention_wide_scratch.
@@ -396,7 +398,7 @@ static inline struct attention attention_from_row(struct attention a, uint32_t i
     a.q_in += (size_t)i * a.ld_q;
     a.k_in += (size_t)i * a.ld_kv;
     a.v_in += (size_t)i * a.ld_kv;
-    a.out += (size_t)i * a.n_head * a.head_dim;
+    a.out += (size_t)i * a.n_head_out * a.value_dim;
     a.packed.row0 += i;
     return a;
 }
@@ -413,6 +415,9 @@ struct attention_scratch {
 // For up to n_seq sequences at once.
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
                        uint32_t n_batch, uint32_t n_seq, struct attention_scratch *out);
+
+// What vectors of up to 256 numbers are padded to.
+uint32_t attention_padded_dim(uint32_t head_dim);
 
 // The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
@@ -439,6 +444,10 @@ bool attention_rows_launch(const struct queue *q, const struct attention *a, uin
 // n tokens of one sequence, the first at rows[0]: the same in two launches or three.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
+// The last of these: q_f16 are the queries, and the cache has all keys and values. head_dim, up to
+// 256, is the larger of the widths of keys and values.
+bool attention_prompt_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                             struct error *err);
 
 // ---- attention_wide.cu, which the launchers above call for wide heads --------------------------
 
@@ -479,6 +488,7 @@ struct latent_rows {
     // Parts kv (n, n_kv + n_rotated) into what the cache keeps, with c normed with weights norm
     // (n_kv), and q (n, n_head, n_key + n_rotated) into key (n_head, n, n_key) and rotated (n,
     // n_head, n_rotated), times 1 + temp_scale ln(1 + floor((position + temp_offset) / temp_len)).
+    // key NULL: q is not looked at.
     const float *kv, *norm, *q;
     float eps;
     const float2 *rope; // (n, n_rotated / 2)
@@ -511,6 +521,36 @@ bool latent_transposed_launch(const struct queue *q, const struct wmat *w, uint3
 // to (n, n_head, width) = from (n_head, n, width)
 bool heads_to_rows_launch(const struct queue *q, const float *from, uint32_t n_head, uint32_t n,
                           uint32_t width, float *to, struct error *err);
+
+// ---- latent_heads.cu ---------------------------------------------------------------------------
+
+// Keys or values that heads have of their own, of positions [0, n_position) of the sequence that
+// *rows is of: to (blocks of positions in order, to.n_head), each w c times factor, saturated, and
+// behind these keys what the latent has that is rotated, times rotated_factor. c: the first n_kv
+// numbers of a row of cache, in float16.
+struct latent_heads {
+    struct kv_plane cache, to;
+    const struct seq_row *rows;
+    const uint32_t *tables;
+    uint32_t max_blocks;
+    uint32_t n_position, n_kv;
+    // The first head's matrix in float16, as dequant_launch leaves it, and how many of its rows
+    // there are from one head to the next. turned: its rows are the latent's numbers, else the
+    // head's.
+    const __half *w;
+    uint32_t ld, rows_of_head;
+    bool turned;
+    uint32_t n, n_rotated; // numbers of the head, then those that follow
+    float factor, rotated_factor;
+};
+bool latent_expand_launch(const struct queue *q, const struct latent_heads *h, struct error *err);
+// query (n, n_head, width): l's queries of heads head0 and up, times temperature and scale, with
+// zeros behind them.
+bool latent_heads_query_launch(const struct queue *q, const struct latent_rows *l, uint32_t head0,
+                               uint32_t n_head, float scale, __half *query, uint32_t width,
+                               struct error *err);
+// Whether a device has room for these kernels' blocks.
+bool latent_heads_fit(size_t smem_max);
 
 // ---- gemm.cu -------------------------------------------------------------------------------
 

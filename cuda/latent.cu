@@ -2,6 +2,7 @@
 // token, queries in parts and joined again, and the product with a transposed matrix.
 #include "attention.cuh"
 #include "experts.h"
+#include "latent.cuh"
 
 enum {
     THREADS = 128,
@@ -23,18 +24,6 @@ static __device__ __forceinline__ float over_block(float v, float part[N_WARP])
     for (int i = 1; i < N_WARP; i++)
         v = LARGEST ? max_nan(v, part[i]) : v + part[i];
     return v;
-}
-
-// Number k of the n_rotated at x, turned.
-static __device__ __forceinline__ float turned(const struct latent_rows &l, uint32_t token,
-                                               const float *x, uint32_t k)
-{
-    const uint32_t n_pair = l.n_rotated / 2, pair = l.rope_halves ? k % n_pair : k / 2;
-    const bool second = l.rope_halves ? k >= n_pair : k % 2;
-    const float2 t = l.rope[(size_t)token * n_pair + pair];
-    const float a = x[l.rope_halves ? pair : 2 * pair];
-    const float b = x[l.rope_halves ? pair + n_pair : 2 * pair + 1];
-    return second ? a * t.y + b * t.x : a * t.x - b * t.y;
 }
 
 // A row of the cache; row (n_kv + n_rotated) is in shared memory.
@@ -64,8 +53,8 @@ static __device__ __forceinline__ void keep(const struct latent_rows &l, const f
     }
 }
 
-// Grid (n, 1 + n_head): what is kept of the token, and its queries. Dynamic shared memory: a row of
-// the cache.
+// Grid (n, 1 + n_head or 1): what is kept of the token, and its queries. Dynamic shared memory: a
+// row of the cache.
 static __global__ void __launch_bounds__(THREADS)
     latent_part_kernel(const __grid_constant__ struct latent_rows l)
 {
@@ -86,7 +75,8 @@ static __global__ void __launch_bounds__(THREADS)
         const float rms =
             1.0f / sqrtf(of_squares(over_block<false>(sum, part) / (float)l.n_kv + l.eps));
         for (uint32_t k = threadIdx.x; k < n_cached; k += THREADS)
-            row[k] = k < l.n_kv ? kv[k] * rms * l.norm[k] : turned(l, i, kv + l.n_kv, k - l.n_kv);
+            row[k] =
+                k < l.n_kv ? kv[k] * rms * l.norm[k] : latent_turned(l, i, kv + l.n_kv, k - l.n_kv);
         __syncthreads();
         const uint32_t *table = l.tables + (size_t)at.slot * l.max_blocks;
         keep(l, row, kv_row(table[position / KV_BLOCK], 1, 0, position));
@@ -100,17 +90,14 @@ static __global__ void __launch_bounds__(THREADS)
     }
     const uint32_t h = blockIdx.y - 1, n_q = l.n_key + l.n_rotated;
     const float *q = l.q + ((size_t)i * l.n_head + h) * n_q;
-    float times = 1.0f;
-    if (l.temp_scale != 0.0f)
-        times =
-            fmaf(l.temp_scale, logf(1.0f + (float)((position + l.temp_offset) / l.temp_len)), 1.0f);
+    const float times = latent_temperature(l, position);
     float *key = l.key + ((size_t)h * l.n + i) * l.n_key;
     float *rotated = l.rotated + ((size_t)i * l.n_head + h) * l.n_rotated;
     for (uint32_t k = threadIdx.x; k < n_q; k += THREADS) {
         if (k < l.n_key)
             key[k] = q[k] * times;
         else
-            rotated[k - l.n_key] = turned(l, i, q + l.n_key, k - l.n_key) * times;
+            rotated[k - l.n_key] = latent_turned(l, i, q + l.n_key, k - l.n_key) * times;
     }
 }
 
@@ -201,7 +188,7 @@ static __global__ void __launch_bounds__(THREADS)
 bool latent_part_launch(const struct queue *q, const struct latent_rows *l, struct error *err)
 {
     struct launch k = {.name = "latent_part",
-                       .grid = dim3(l->n, 1 + l->n_head),
+                       .grid = dim3(l->n, l->key ? 1 + l->n_head : 1),
                        .block = dim3(THREADS),
                        .smem = (l->n_kv + l->n_rotated) * sizeof(float),
                        .stream = q->stream,

@@ -324,6 +324,22 @@ static bool copy_ones(const struct queue *q, const float *to, uint32_t n, struct
     return ok;
 }
 
+// (n) 0, 1, 2, ...
+static bool copy_order(const struct queue *q, uint32_t *to, uint32_t n, struct error *err)
+{
+    uint32_t *const order = (uint32_t *)malloc(n * sizeof(uint32_t));
+    if (!order)
+        return error_oom(err, "an order of blocks", n * sizeof(uint32_t));
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    const bool ok = CHECK_CUDA(cudaMemcpyAsync(to, order, n * sizeof(uint32_t),
+                                               cudaMemcpyHostToDevice, q->stream),
+                               err) &&
+                    CHECK_CUDA(cudaStreamSynchronize(q->stream), err); // before it is freed
+    free(order);
+    return ok;
+}
+
 // What the kernels take vector w of a layer times: the router's norm by what it is divided by
 // (struct experts); a bias of what is added to x by residual_scale, since they scale the product
 // alone.
@@ -377,7 +393,9 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
                       hp->n_embd, err) &&
           copy_vector(&e->q, e->prediction.hidden_norm, (const float *)m->join_hidden_norm.data,
                       hp->n_embd, err))) &&
-        (!e->ones || copy_ones(&e->q, e->ones, e->largest.head_dim, err));
+        (!e->ones || copy_ones(&e->q, e->ones, e->largest.head_dim, err)) &&
+        (!e->latent.in_order ||
+         copy_order(&e->q, e->latent.in_order, kv_blocks(e->base.n_ctx), err));
     for (uint32_t i = 0; ok && i < m->n_rope; i++) {
         struct rope_table *t = &e->ropes.t[i];
         model_rope_freqs(&m->ropes[i], e->base.n_ctx, freqs, &t->magnitude);

@@ -78,6 +78,9 @@ static struct attention_scratch largest_attention(const struct cuda_engine *e,
             continue;
         struct attention_wide_scratch wide = {};
         const bool latent = l->latent.n_kv > 0;
+        if (cuda_latent_in_heads(e, l))
+            attention_scratch(e->q.n_sm, l->n_head, l->n_head, latent_head_width(l),
+                              e->base.n_batch, 1, &a);
         if (!latent)
             attention_scratch(e->q.n_sm, l->n_head, l->n_head_kv, l->head_dim, e->base.n_batch,
                               e->params.exact ? e->base.n_batch : e->n_seq, &a);

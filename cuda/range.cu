@@ -21,8 +21,10 @@ static const struct {
     {ATTN_K, ATTN_NORM, ATTN_NORM_BIAS, ATTN_K_BIAS},
     {ATTN_V, ATTN_NORM, ATTN_NORM_BIAS, ATTN_V_BIAS},
     {ATTN_Q_A, ATTN_NORM, ATTN_NORM_BIAS, NONE},
-    {ATTN_Q_B, NONE, NONE, NONE},
+    {ATTN_Q_B, ATTN_Q_A_NORM, NONE, NONE},
     {ATTN_KV_A, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {ATTN_K_B, NONE, NONE, NONE},
+    {ATTN_V_B, NONE, NONE, NONE},
     {DELTA_QKV, ATTN_NORM, ATTN_NORM_BIAS, NONE},
     {DELTA_GATE, ATTN_NORM, ATTN_NORM_BIAS, NONE},
     {DELTA_BETA, ATTN_NORM, ATTN_NORM_BIAS, NONE},
@@ -71,10 +73,13 @@ static bool launch_layer(const struct cuda_engine *e, const struct gpu_layer *l,
     bool ok = true;
     for (size_t i = 0; ok && i < sizeof matrices / sizeof *matrices; i++) {
         const float *norm = matrices[i].norm == NONE ? NULL : l->v[norm_of(l->facts, i)];
-        if (norm && norm_is_apart(&e->hp, &l->facts->w[matrices[i].norm_bias]))
+        const bool normed_here = matrices[i].norm_bias != NONE;
+        if (norm && normed_here && norm_is_apart(&e->hp, &l->facts->w[matrices[i].norm_bias]))
             norm = NULL; // what the kernel is given is normed already
         const struct weight *facts = &l->facts->w[matrices[i].w];
-        if (!facts->data || (facts->n_stacked > 0 && !e->q.hopper)) // nobody asks there
+        const bool of_heads = matrices[i].w == ATTN_K_B || matrices[i].w == ATTN_V_B;
+        if (!facts->data ||
+            (facts->n_stacked > 0 && !of_heads && !e->q.hopper)) // nobody asks there
             continue;
         const float *bias = matrices[i].bias == NONE ? NULL : l->v[matrices[i].bias];
         const struct wmat w = whole_stack(&l->w[matrices[i].w], facts->n_stacked);
@@ -139,8 +144,8 @@ static void take_layer(const struct cuda_engine *e, const struct layer *from,
     else if (norm_is_apart(&e->hp, &from->w[ATTN_NORM_BIAS]))
         in = top_of(&from->w[ATTN_NORM]) + top_of(&from->w[ATTN_NORM_BIAS]);
     in = in <= 1.0f ? 1.0f : in;
-    l->q_scale = half_range(query_factor(e, from) *
-                            head_bound(e, from, in * r[ATTN_Q].bound, &from->w[ATTN_Q_NORM]));
+    const float q = from->latent.n_q > 0 ? r[ATTN_Q_B].bound : in * r[ATTN_Q].bound;
+    l->q_scale = half_range(query_factor(e, from) * head_bound(e, from, q, &from->w[ATTN_Q_NORM]));
     l->k_cache.scale = half_range(head_bound(e, from, in * r[ATTN_K].bound, &from->w[ATTN_K_NORM]));
     float v = in * r[from->w[ATTN_V].data ? ATTN_V : ATTN_K].bound;
     if (from->v_normed) // NaN of the projection stays
@@ -150,6 +155,11 @@ static void take_layer(const struct cuda_engine *e, const struct layer *from,
         const float c = top_of(&from->w[ATTN_KV_A_NORM]) * sqrtf((float)from->latent.n_kv);
         const float r_bound = head_bound(e, from, in * r[ATTN_KV_A].bound, &from->w[ATTN_K_NORM]);
         l->k_cache.scale = half_range(c > r_bound ? c : r_bound);
+        // a row of so many weights is as long as their root times the largest, at most
+        const float of_row = c * sqrtf((float)from->latent.n_kv);
+        const float k = of_row * r[ATTN_K_B].top * fabsf(l->w[ATTN_K_B].scale);
+        l->head_k_scale = half_range(k > r_bound ? k : r_bound);
+        l->head_v_scale = half_range(of_row * r[ATTN_V_B].top * fabsf(l->w[ATTN_V_B].scale));
     }
     l->gated_bound = r[FFN_GATE].bound * r[FFN_UP].bound;
     for (enum layer_weight post : {ATTN_POST_NORM, FFN_POST_NORM})

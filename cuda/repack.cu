@@ -279,11 +279,15 @@ static __global__ void __launch_bounds__(THREADS)
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     // Neighbouring threads take neighbouring chunks of a row: their writes are consecutive.
     uint32_t c = i % w.n_chunk, r = i / w.n_chunk, row = blockIdx.y * TILE_ROWS + r;
-    if (r >= TILE_ROWS || row >= n_rows)
-        return;
+    griddep_launch_dependents();
+    const bool any = r < TILE_ROWS && row < n_rows;
     chunk<TYPE> k;
     float v[N];
-    load_chunk<TYPE>(tile_begin<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, r), c, k);
+    if (any)
+        load_chunk<TYPE>(tile_begin<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, r), c, k);
+    griddep_wait(); // for those who read what was there
+    if (!any)
+        return;
     dequantize_chunk<TYPE>(k, v);
     const size_t at = (size_t)row * ld + (size_t)c * N;
     if constexpr (TYPE == QUANT_F32) { // stays as it is; the last of an odd number pads the row
@@ -400,6 +404,7 @@ bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, 
                                     div_up(n_rows, (uint32_t)TILE_ROWS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
+                       .dependent = q->dependent,
                        .recorder = q->recorder};
     return with_type(w->type, [&](auto tag) {
         return launch_kernel(err, l, dequant_kernel<decltype(tag)::value>, *w, row0, n_rows, dst,

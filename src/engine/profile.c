@@ -180,7 +180,8 @@ static double product_flops(const struct model *m, const char *what, size_t n, s
     return flops;
 }
 
-// Of the attention of all layers.
+// Of the attention of all layers. (Several tokens of latent attention take fewer by heads that have
+// keys and values of their own, whoever evaluates them.)
 static double attention_flops(const struct model *m, size_t n_past, size_t n)
 {
     double flops = 0;
@@ -189,7 +190,11 @@ static double attention_flops(const struct model *m, size_t n_past, size_t n)
         double seen = 0; // pairs of a token and one that it sees
         for (size_t t = 1; t <= n; t++)
             seen += (double)layer_seen(l, n_past + t);
-        flops += 2.0 * seen * l->n_head * (l->head_dim + layer_value_dim(l)); // q k and p v
+        const uint32_t n_rotated = l->latent.n_kv > 0 ? l->head_dim - l->latent.n_kv : 0;
+        const uint32_t width = n > 1 && l->latent.n_kv > 0
+                                   ? l->latent.n_key + n_rotated + l->latent.n_value
+                                   : l->head_dim + layer_value_dim(l);
+        flops += 2.0 * seen * l->n_head * width; // q k and p v
     }
     return flops;
 }

@@ -213,8 +213,10 @@ static void agrees_with_the_reference(void **state)
             fail_msg("%zu of %zu positions are near ties", d.n_near_tie, n);
         if (!(mean <= max_mean) || !(d.max <= max_max))
             fail_msg("expected at most %g mean, %g max", max_mean, max_max);
-        if (!(fabs(d.nll - nll) <= 0.01))
-            fail_msg("nll per token differs by more than 0.01");
+        // (what is said of a position left out may be that of another expert)
+        const double max_nll = 0.01 + 0.5 * (double)d.n_near_tie / (double)n;
+        if (!(fabs(d.nll - nll) <= max_nll))
+            fail_msg("nll per token differs by more than %g", max_nll);
     }
     check_greedy(e, expected, n);
     free(tokens);

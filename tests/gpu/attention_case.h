@@ -273,9 +273,9 @@ struct device_conversation {
         device_array<struct seq_row> each(all);
         rows.put(std::vector<struct seq_row>{{slot, at}});
         struct attention a = {};
-        a.n_head = c.s.n_head;
+        a.n_head = a.n_head_out = c.s.n_head;
         a.n_head_kv = c.s.n_head_kv;
-        a.head_dim = c.s.head_dim;
+        a.head_dim = a.value_dim = c.s.head_dim;
         a.n_swa = c.s.n_swa;
         a.eps = 1e-6f;
         a.q_norm = c.s.norms ? q_norm.p : nullptr;

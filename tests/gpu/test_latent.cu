@@ -393,6 +393,215 @@ static void transposed_products_agree(void)
     }
 }
 
+// A text, and heads that have keys and values of their own.
+struct own_heads {
+    uint32_t n_head, n_key, n_value;
+    bool turned;      // of the matrix of keys
+    uint32_t at_once; // heads whose keys and values there is room for
+};
+
+// What heads give, by planes of so many heads at a time; pieces: how many tokens come at once.
+static std::vector<float> by_heads(const text &t, device_texts &d, const struct own_heads &o,
+                                   const std::vector<float> &q_all, const std::vector<float> &w_k,
+                                   const std::vector<float> &w_v, double scale,
+                                   const std::vector<uint32_t> &pieces)
+{
+    const uint32_t n_q = o.n_key + t.s.n_rotated, half = t.s.n_rotated / 2;
+    const uint32_t padded = attention_padded_dim(n_q > o.n_value ? n_q : o.n_value);
+    const uint32_t n_block = kv_blocks(t.n);
+    const float q_scale = 64.0f, k_scale = 16.0f, v_scale = 32.0f, w_scale = 4.0f;
+    std::vector<float> all;
+    // as dequant_launch leaves them: rows of eight numbers, heads of eight rows
+    auto halves = [&](const std::vector<float> &w, uint32_t rows, uint32_t cols) {
+        const uint32_t of_head = div_up(rows, 8u) * 8, ld = gemm_ld(cols);
+        std::vector<uint16_t> out((size_t)o.n_head * of_head * ld);
+        for (uint32_t h = 0; h < o.n_head; h++)
+            for (uint32_t r = 0; r < rows; r++)
+                for (uint32_t c = 0; c < cols; c++)
+                    out[((size_t)h * of_head + r) * ld + c] = __half_as_ushort(
+                        __float2half_rn(w[((size_t)h * rows + r) * cols + c] * w_scale));
+        return out;
+    };
+    const uint32_t k_rows = o.turned ? t.s.n_kv : o.n_key, k_cols = o.turned ? o.n_key : t.s.n_kv;
+    device_array<uint16_t> keys_w(halves(w_k, k_rows, k_cols)),
+        values_w(halves(w_v, o.n_value, t.s.n_kv));
+    struct kv_plane keys = {}, values = {};
+    keys.row_bytes = div_up(n_q, 8u) * 16, values.row_bytes = div_up(o.n_value, 8u) * 16;
+    const size_t room = (size_t)o.at_once * n_block * KV_BLOCK;
+    device_array<uint8_t> k(room * keys.row_bytes), v(room * values.row_bytes);
+    keys.data = k.p, values.data = v.p;
+    keys.scale = k_scale, values.scale = v_scale;
+    std::vector<uint32_t> order;
+    for (uint32_t i = 0; i < n_block; i++)
+        order.push_back(i);
+    device_array<uint32_t> in_order(order);
+    struct attention_scratch scratch = {};
+    attention_scratch(Q.n_sm, o.n_head, o.n_head, n_q > o.n_value ? n_q : o.n_value, t.n, 1,
+                      &scratch);
+    device_array<uint8_t> partial(scratch.partial);
+    device_array<uint32_t> counters(std::vector<uint32_t>(scratch.counters / sizeof(uint32_t)));
+    uint32_t at = 0;
+    for (uint32_t n : pieces) {
+        device_array<float> q(
+            std::vector<float>(q_all.begin() + (size_t)at * o.n_head * n_q,
+                               q_all.begin() + (size_t)(at + n) * o.n_head * n_q)),
+            out((size_t)n * o.n_head * o.n_value);
+        device_array<float2> rope(
+            std::vector<float2>(t.rope.begin() + at * half, t.rope.begin() + (at + n) * half));
+        device_array<struct seq_row> row(std::vector<struct seq_row>{{0, at}});
+        device_array<uint16_t> query((size_t)n * o.n_head * padded);
+        struct latent_rows r = {};
+        r.n = n;
+        r.n_head = o.n_head;
+        r.n_kv = t.s.n_kv;
+        r.n_key = o.n_key;
+        r.n_rotated = t.s.n_rotated;
+        r.rows = row.p;
+        r.q = q.p;
+        r.rope = rope.p;
+        r.rope_halves = t.s.halves;
+        r.temp_scale = (float)t.s.temp_scale;
+        r.temp_len = 7;
+        r.temp_offset = 2;
+        struct latent_heads h = {};
+        h.cache = {d.cache.p, nullptr, d.row_bytes, d.n_group, 1, 512.0f};
+        h.rows = row.p;
+        h.tables = d.tables.p;
+        h.max_blocks = d.max_blocks;
+        h.n_position = at + n;
+        h.n_kv = t.s.n_kv;
+        struct attention a = {};
+        a.n_head_out = o.n_head;
+        a.head_dim = n_q > o.n_value ? n_q : o.n_value;
+        a.value_dim = o.n_value;
+        a.score_undo = 1.0f / (q_scale * k_scale);
+        a.v_undo = 1.0f / v_scale;
+        a.rows = row.p;
+        a.tables = in_order.p;
+        a.reach = at + n;
+        a.out = out.p;
+        a.partial = (float *)partial.p;
+        a.partial_bytes = scratch.partial;
+        a.counters = counters.p;
+        a.q_f16 = (__half *)query.p;
+        for (uint32_t head = 0; head < o.n_head; head += o.at_once) {
+            const uint32_t n_now = lesser(o.at_once, o.n_head - head);
+            keys.n_head = values.n_head = a.n_head = a.n_head_kv = n_now;
+            a.out_head = head;
+            a.k = h.to = keys;
+            a.v = values;
+            h.turned = o.turned;
+            h.rows_of_head = div_up(k_rows, 8u) * 8;
+            h.ld = gemm_ld(k_cols);
+            h.w = (const __half *)keys_w.p + (size_t)head * h.rows_of_head * h.ld;
+            h.n = o.n_key;
+            h.n_rotated = t.s.n_rotated;
+            h.rotated_factor = k_scale / 512.0f;
+            h.factor = h.rotated_factor / w_scale;
+            must(latent_expand_launch(&Q, &h, &ERR));
+            h.to = values;
+            h.turned = false;
+            h.rows_of_head = div_up(o.n_value, 8u) * 8;
+            h.ld = gemm_ld(t.s.n_kv);
+            h.w = (const __half *)values_w.p + (size_t)head * h.rows_of_head * h.ld;
+            h.n = o.n_value;
+            h.n_rotated = 0;
+            h.factor = v_scale / 512.0f / w_scale;
+            must(latent_expand_launch(&Q, &h, &ERR));
+            must(latent_heads_query_launch(&Q, &r, head, n_now,
+                                           q_scale * (float)(scale * 1.4426950408889634), a.q_f16,
+                                           padded, &ERR));
+            must(attention_prompt_launch(&Q, &a, n, &ERR));
+        }
+        const std::vector<float> got = out.get();
+        all.insert(all.end(), got.begin(), got.end());
+        at += n;
+    }
+    return all;
+}
+
+static void heads_of_their_own_agree_and_do_not_depend_on_pieces(void)
+{
+    static const struct {
+        struct shape s;
+        struct own_heads o;
+    } cases[] = {
+        {{3, 42, 8, false, false, 0.3}, {3, 11, 9, true, 2}},
+        {{3, 30, 6, true, false}, {3, 10, 14, false, 3}},
+        {{2, 512, 64, false, false}, {2, 192, 256, true, 2}},
+        {{2, 512, 64, true, false}, {2, 128, 128, true, 1}},
+        {{2, 256, 64, false, false}, {2, 64, 128, false, 2}},
+    };
+    struct random_stream r = {55};
+    for (const auto &c : cases) {
+        const struct own_heads &o = c.o;
+        const uint32_t n = full_size() ? 2300 : 150, n_q = o.n_key + c.s.n_rotated;
+        const double scale = 2 / sqrt(n_q);
+        const text t(r, c.s, n);
+        device_texts d({&t});
+        d.run(tokens_of(0, 0, n), scale, NULL, false);
+        const std::vector<float> q = r.floats((size_t)n * o.n_head * n_q),
+                                 w_k = r.floats((size_t)o.n_head * o.n_key * c.s.n_kv,
+                                                1 / sqrt(c.s.n_kv)),
+                                 w_v = r.floats((size_t)o.n_head * o.n_value * c.s.n_kv,
+                                                1 / sqrt(c.s.n_kv));
+        const auto check_all = [&](const std::vector<float> &got) {
+            for (uint32_t i : {0u, 63u, 64u, n - 1})
+                for (uint32_t h = 0; h < o.n_head; h++) {
+                    std::vector<double> p(i + 1), want(o.n_value);
+                    const float *own = &q[((size_t)i * o.n_head + h) * n_q];
+                    double top = -1e300, sum = 0, off = 0;
+                    // a key: n_key sums of the latent, which the query brings to it
+                    std::vector<double> brought(c.s.n_kv);
+                    for (uint32_t j = 0; j < c.s.n_kv; j++)
+                        for (uint32_t k = 0; k < o.n_key; k++)
+                            brought[j] +=
+                                (double)own[k] *
+                                (o.turned ? w_k[((size_t)h * c.s.n_kv + j) * o.n_key + k]
+                                          : w_k[((size_t)h * o.n_key + k) * c.s.n_kv + j]);
+                    for (uint32_t at = 0; at <= i; at++) {
+                        const double *key = &t.cached[(size_t)at * t.n_cached];
+                        for (uint32_t j = 0; j < c.s.n_kv; j++)
+                            p[at] += brought[j] * key[j];
+                        for (uint32_t k = 0; k < c.s.n_rotated; k++)
+                            p[at] += t.turned(own + o.n_key, i, k) * key[c.s.n_kv + k];
+                        p[at] *= t.times(i) * scale;
+                        top = fmax(top, p[at]);
+                    }
+                    for (uint32_t at = 0; at <= i; at++)
+                        sum += p[at] = exp(p[at] - top);
+                    std::vector<double> mean(c.s.n_kv);
+                    for (uint32_t at = 0; at <= i; at++)
+                        for (uint32_t j = 0; j < c.s.n_kv; j++)
+                            mean[j] += p[at] / sum * t.cached[(size_t)at * t.n_cached + j];
+                    for (uint32_t k = 0; k < o.n_value; k++) {
+                        for (uint32_t j = 0; j < c.s.n_kv; j++)
+                            want[k] += mean[j] * w_v[((size_t)h * o.n_value + k) * c.s.n_kv + j];
+                        off = further(
+                            off, fabs(got[((size_t)i * o.n_head + h) * o.n_value + k] - want[k]));
+                    }
+                    check(off <= 4e-3, "heads of %u, token %u, head %u: off by %g", n_q, i, h, off);
+                }
+        };
+        const std::vector<float> got = by_heads(t, d, o, q, w_k, w_v, scale, {n});
+        check_all(got);
+        const bool hopper = Q.hopper; // what other devices do
+        Q.hopper = false;
+        check_all(by_heads(t, d, o, q, w_k, w_v, scale, {n}));
+        Q.hopper = hopper;
+        std::vector<uint32_t> pieces;
+        for (uint32_t at = 0, k = 0; at < n; k++) {
+            static const uint32_t sizes[] = {1, 7, 64, 1, 70, 900};
+            pieces.push_back(lesser(sizes[k % 6], n - at));
+            at += pieces.back();
+        }
+        struct own_heads one = o;
+        one.at_once = 1;
+        check(by_heads(t, d, one, q, w_k, w_v, scale, pieces) == got,
+              "heads of %u: other bits in pieces, head by head", n_q);
+    }
+}
+
 static void heads_become_rows(void)
 {
     struct random_stream r = {53};
@@ -415,6 +624,8 @@ static const struct tap_test tests[] = {
      rows_of_several_sequences_are_what_each_is_alone},
     {"products with transposed matrices agree", transposed_products_agree},
     {"heads become rows", heads_become_rows},
+    {"heads of their own agree and do not depend on pieces",
+     heads_of_their_own_agree_and_do_not_depend_on_pieces},
 };
 
 int main(void)
