@@ -176,6 +176,35 @@ void session_lock_wait(const struct session_lock *l)
         session_writer_wait(l->writer);
 }
 
+struct session_mark session_mark(const struct session_lock *l)
+{
+    struct session_mark m = {0};
+    struct stat st;
+    session_lock_wait(l);
+    int fd = l->path.data ? place_open(l->path.data, O_RDONLY, NULL) : -1;
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        m.dev = st.st_dev;
+        m.ino = st.st_ino;
+        if (pread(fd, m.head, sizeof m.head, 0) < 0)
+            memset(m.head, 0, sizeof m.head);
+    }
+    if (fd >= 0)
+        close(fd);
+    return m;
+}
+
+bool session_is_as_left(const struct session_lock *l, const struct session_mark *left,
+                        struct error *err)
+{
+    const struct session_mark now = session_mark(l);
+    if (!session_exists(l))
+        return true;
+    if (now.ino == 0 || now.dev != left->dev || now.ino != left->ino ||
+        memcmp(now.head, left->head, sizeof now.head) != 0)
+        return error_set(err, ERR_FAIL, "session %s was changed by another hokku since", l->name);
+    return session_may_change(l, err);
+}
+
 bool session_is_unnamed(const char *name)
 {
     static const char shape[] = "chat-dddddddd-dddddd";

@@ -2,6 +2,8 @@
 #ifndef HOKKU_DIALOG_SESSION_STORE_H
 #define HOKKU_DIALOG_SESSION_STORE_H
 
+#include <sys/types.h>
+
 #include "base/buf.h"
 #include "base/error.h"
 #include "dialog/session_file.h"
@@ -36,6 +38,19 @@ bool session_exists(const struct session_lock *l);
 bool session_may_change(const struct session_lock *l, struct error *err);
 // Waits until its file is what was saved last, so that it can be looked at, or removed for good.
 void session_lock_wait(const struct session_lock *l);
+
+// Which file a session has, and which of its states counts, as its first bytes say.
+struct session_mark {
+    dev_t dev;
+    ino_t ino; // 0: there is none
+    unsigned char head[64];
+};
+// Waits as session_lock_wait does.
+struct session_mark session_mark(const struct session_lock *l);
+// Whether what is kept in memory of a session that was left may be saved over its file: that is as
+// it was left, or gone, and not protected. Errors: ERR_FAIL.
+bool session_is_as_left(const struct session_lock *l, const struct session_mark *left,
+                        struct error *err);
 
 // Chats that nobody named are called chat-YYYYMMDD-HHMMSS; the newest SESSION_UNNAMED_MAX are kept.
 enum { SESSION_UNNAMED_MAX = 20 };

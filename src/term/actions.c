@@ -83,12 +83,14 @@ static bool save_named(struct repl *r, struct error *err)
     return r->session->fd < 0 || session_save(r->session, r->c, r->opt, 0.05, err);
 }
 
-// What came back has a session again, if its own is now in use by another hokku: a new one.
-static void keep_somewhere(struct repl *r)
+// What came back has a session again, if its own cannot be had, which `alone` says: a new one.
+static void keep_somewhere(struct repl *r, const struct error *alone)
 {
     struct buf warning = {0};
     if (r->session->fd < 0)
         session_open_unnamed(r->session, r->opt, &warning);
+    if (alone->code != ERR_NONE)
+        view_say(&r->view, "hokku: %s; what is back is a chat without a name now\n", alone->text);
     buf_release(&warning);
 }
 
@@ -99,9 +101,10 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
     if (!*arg && shelf_can_undo(&r->shelf, r->c)) {
-        if (!shelf_undo(&r->shelf, r->c, r->session, err))
+        struct error alone = {0};
+        if (!shelf_undo(&r->shelf, r->c, r->session, &alone, err))
             return false;
-        keep_somewhere(r);
+        keep_somewhere(r, &alone);
         size_t turns = conversation_n_turns(r->c);
         view_say(&r->view, "(what was replaced is back: %zu turn%s; /redo undoes that)\n", turns,
                  plural(turns));
@@ -130,9 +133,10 @@ bool action_redo(struct repl *r, char *arg, struct error *err)
     if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
     if (shelf_can_redo(&r->shelf, r->c)) {
-        if (!shelf_redo(&r->shelf, r->c, r->session, err))
+        struct error alone = {0};
+        if (!shelf_redo(&r->shelf, r->c, r->session, &alone, err))
             return false;
-        keep_somewhere(r);
+        keep_somewhere(r, &alone);
         size_t turns = conversation_n_turns(r->c);
         view_say(&r->view, "(what replaced it is back: %zu turn%s)\n", turns, plural(turns));
         return save_named(r, err);

@@ -56,17 +56,42 @@ bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err)
     return true;
 }
 
-// The lock is not kept: what is on the shelf can be loaded, here or elsewhere.
-static void leave(struct shelf_entry *e, struct session_lock *session)
+static void remember(struct shelf_entry *list, size_t n, const char *session,
+                     const struct session_mark *file)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].session && strcmp(list[i].session, session) == 0)
+            list[i].file = *file;
+}
+
+// The lock is not kept: what is on the shelf can be loaded, here or elsewhere. What is in the file
+// by then was seen here, so earlier states of it may come back, too.
+static void leave(struct shelf *s, struct shelf_entry *e, struct session_lock *session)
 {
     e->left = true;
     e->session = session->fd >= 0 ? strdup(session->name) : NULL;
+    if (e->session) {
+        e->file = session_mark(session);
+        remember(s->before, s->n_before, e->session, &e->file);
+        remember(s->after, s->n_after, e->session, &e->file);
+    }
     session_lock_release(session);
 }
 
 void shelf_left(struct shelf *s, struct session_lock *session)
 {
-    leave(&s->before[s->n_before - 1], session);
+    leave(s, &s->before[s->n_before - 1], session);
+}
+
+// The session in which what comes back was, to be saved there again.
+static void go_back(const struct shelf *s, const struct shelf_entry *e,
+                    struct session_lock *session, struct error *alone)
+{
+    if (!session_lock_take(session, s->opt->state_dir, e->session, alone))
+        return;
+    session->unnamed = session_is_unnamed(e->session);
+    if (!session_is_as_left(session, &e->file, alone))
+        session_lock_release(session);
 }
 
 bool shelf_settings(struct shelf *s, const struct options *before, struct error *err)
@@ -129,7 +154,7 @@ bool shelf_can_redo(const struct shelf *s, const struct conversation *c)
 // The last entry of `from` and the conversation change places, the latter going to `to`.
 static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
                      struct shelf_entry *to, size_t *n_to, struct conversation *c,
-                     struct session_lock *session, struct error *err)
+                     struct session_lock *session, struct error *alone, struct error *err)
 {
     struct shelf_entry *e = &from[*n_from - 1], mine;
     struct conversation fresh = {0};
@@ -149,9 +174,9 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
     fresh.now = e->now;
     size_t turns = e->turns;
     if (e->left) {
-        leave(&mine, session);
-        if (e->session && session_lock_take(session, s->opt->state_dir, e->session, NULL))
-            session->unnamed = session_is_unnamed(e->session);
+        leave(s, &mine, session);
+        if (e->session)
+            go_back(s, e, session, alone);
     }
     if (e->settings) {
         struct options now = *s->opt;
@@ -170,18 +195,18 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
 }
 
 bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *session,
-                struct error *err)
+                struct error *alone, struct error *err)
 {
     const size_t turns = conversation_n_turns(c), then = s->before[s->n_before - 1].turns;
     const size_t redone = then > turns ? conversation_redo(c, then - turns) : 0;
-    if (exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, err))
+    if (exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, alone, err))
         return true;
     conversation_undo(c, redone);
     return false;
 }
 
 bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,
-                struct error *err)
+                struct error *alone, struct error *err)
 {
-    return exchange(s, s->after, &s->n_after, s->before, &s->n_before, c, session, err);
+    return exchange(s, s->after, &s->n_after, s->before, &s->n_before, c, session, alone, err);
 }

@@ -17,6 +17,7 @@ struct shelf_entry {
     size_t turns;             // of the conversation that took its place, when it had
     bool left;                // its session was left, too
     char *session;            // the name of that; owned; NULL: it had none
+    struct session_mark file; // of that, as this process knows it
     struct options *settings; // that /load replaced, too; owned; NULL: it did not
     unsigned n_model;         // which of the models in turn its tokens are of
 };
@@ -47,13 +48,13 @@ bool shelf_has_stop(const struct shelf *s, const char *text);
 
 // Whether /undo, or /redo, means what is on the shelf; then the two change places, the conversation
 // as it was before turns of it were taken back, if they are all that there was. *session: that
-// of what comes back, if it can be had (another hokku may have it). On failure nothing has changed.
-// Errors: ERR_MEMORY.
+// of what comes back, if it can be had: else *alone says why (another hokku has it, or has changed
+// it, which must stay). On failure nothing has changed. Errors: ERR_MEMORY.
 bool shelf_can_undo(const struct shelf *s, const struct conversation *c);
 bool shelf_can_redo(const struct shelf *s, const struct conversation *c);
 bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *session,
-                struct error *err);
+                struct error *alone, struct error *err);
 bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,
-                struct error *err);
+                struct error *alone, struct error *err);
 
 #endif

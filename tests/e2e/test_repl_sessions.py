@@ -198,6 +198,50 @@ def test_a_second_writer_is_kept_out(chat, hokku, tiny):
     assert hokku("-m", tiny, *SAMPLED, "--session", "s", "hi").returncode == 0
 
 
+def test_what_undo_brings_back_is_not_saved_over_what_another_hokku_said_since(chat, hokku, tiny, sessions):
+    def said(name):
+        return re.findall(r"## You\n\n(.*)\n", hokku("sessions", "export", name, "-").stdout.decode(errors="replace"))
+
+    for leave in ("/load b", "/clear"):
+        for name in "ab":
+            ask(hokku, tiny, name, f"first of {name}")
+        c = chat("-m", tiny, *SAMPLED, "--session", "a")
+        c.say(leave)
+        for back in ("/undo", "/redo", "/undo"):  # nobody else was there
+            out = c.say(back)
+            assert "is back: " in out and "another hokku" not in out, out
+        assert c.say("/context") and "first of a" in c.say("/context") and said("a") == ["first of a"]
+        c.say(leave)
+        ask(hokku, tiny, "a", "said elsewhere")
+        before = (sessions / "a.session").read_bytes()
+        out = c.say("/undo")
+        assert "session a was changed by another hokku since; what is back is a chat without a name now" in out, out
+        c.answer("second")
+        assert c.leave() == 0
+        assert (sessions / "a.session").read_bytes() == before and said("a") == ["first of a", "said elsewhere"]
+        chats = sorted(p.stem for p in sessions.glob("chat-*.session"))
+        assert said(chats[-1]) == ["first of a", "second"]
+        for path in sessions.iterdir():
+            path.unlink()
+
+
+def test_what_undo_brings_back_leaves_a_session_alone_that_is_in_use_or_protected(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "a", "first")
+    ask(hokku, tiny, "b", "first")
+    before = (sessions / "a.session").read_bytes()
+    for taken in True, False:
+        c = chat("-m", tiny, *SAMPLED, "--session", "a")
+        c.say("/load b")
+        other = chat("-m", tiny, *SAMPLED, "--session", "a") if taken else (sessions / "a.session").chmod(0o400)
+        out = c.say("/undo")
+        assert ("session a is in use by another hokku" if taken else "its mode 0400 keeps it as it is") in out, out
+        if taken:
+            other.leave()
+        c.answer("second")
+        assert c.leave() == 0
+        assert (sessions / "a.session").read_bytes() == before
+
+
 def test_a_session_whose_lock_another_hokku_looks_at_as_it_begins_is_opened(hokku, tiny, shim):  # noqa: F811
     """Each that opens a session holds the locks of the others for a moment, to see whether they are of killed ones."""
     ask(hokku, tiny, "a", "one", env={"LD_PRELOAD": shim, "TEST_LOCKED": "3"})
