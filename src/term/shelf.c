@@ -151,9 +151,10 @@ bool shelf_can_redo(const struct shelf *s, const struct conversation *c)
     return s->n_after > 0 && c->n_undone == 0;
 }
 
-// The last entry of `from` and the conversation change places, the latter going to `to`.
+// The last entry of `from` and the conversation change places, the latter going to `to`; so many
+// turns at its end count as taken back.
 static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
-                     struct shelf_entry *to, size_t *n_to, struct conversation *c,
+                     struct shelf_entry *to, size_t *n_to, struct conversation *c, size_t undone,
                      struct session_lock *session, struct error *alone, struct error *err)
 {
     struct shelf_entry *e = &from[*n_from - 1], mine;
@@ -172,7 +173,7 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
     fresh.first_kept = e->first_kept;
     fresh.system_merged = e->system_merged;
     fresh.now = e->now;
-    size_t turns = e->turns;
+    size_t turns = e->turns, undone_there = e->undone;
     if (e->left) {
         leave(s, &mine, session);
         if (e->session)
@@ -186,10 +187,13 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
         e->settings = NULL;
     }
     conversation_take_messages(c, &fresh);
+    if (undone_there > 0)
+        conversation_undo(c, undone_there);
     conversation_release(&fresh);
     entry_release(e);
     --*n_from;
     mine.turns = turns;
+    mine.undone = undone;
     push(to, n_to, &mine);
     return true;
 }
@@ -198,8 +202,9 @@ bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *se
                 struct error *alone, struct error *err)
 {
     const size_t turns = conversation_n_turns(c), then = s->before[s->n_before - 1].turns;
-    const size_t redone = then > turns ? conversation_redo(c, then - turns) : 0;
-    if (exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, alone, err))
+    const size_t redone = conversation_redo(c, SIZE_MAX), kept = then > turns ? then - turns : 0;
+    const size_t undone = redone > kept ? redone - kept : 0;
+    if (exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, undone, session, alone, err))
         return true;
     conversation_undo(c, redone);
     return false;
@@ -208,5 +213,5 @@ bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *se
 bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,
                 struct error *alone, struct error *err)
 {
-    return exchange(s, s->after, &s->n_after, s->before, &s->n_before, c, session, alone, err);
+    return exchange(s, s->after, &s->n_after, s->before, &s->n_before, c, 0, session, alone, err);
 }

@@ -15,6 +15,7 @@ struct shelf_entry {
     bool system_merged;
     int64_t now;
     size_t turns;             // of the conversation that took its place, when it had
+    size_t undone;            // of its own, at its end, were taken back: next to redo
     bool left;                // its session was left, too
     char *session;            // the name of that; owned; NULL: it had none
     struct session_mark file; // of that, as this process knows it
@@ -47,7 +48,8 @@ void shelf_cut(struct shelf *s, size_t turns);
 bool shelf_has_stop(const struct shelf *s, const char *text);
 
 // Whether /undo, or /redo, means what is on the shelf; then the two change places, the conversation
-// as it was before turns of it were taken back, if they are all that there was. *session: that
+// as it was before turns of it were taken back, if they are all that there was; else these are next
+// to redo when it comes back. *session: that
 // of what comes back, if it can be had: else *alone says why (another hokku has it, or has changed
 // it, which must stay). On failure nothing has changed. Errors: ERR_MEMORY.
 bool shelf_can_undo(const struct shelf *s, const struct conversation *c);

@@ -288,6 +288,41 @@ def test_undo_with_a_number_takes_back_so_many_turns_whatever_was_replaced(chat,
     assert turns(c) == before
 
 
+@pytest.mark.parametrize("replace", ("/clear", "/load b", "/retry 6", "/edit 1"))
+def test_redo_brings_back_all_that_undo_took_also_across_what_was_replaced(chat, hokku, tiny, replace):
+    ask(hokku, tiny, "b", "other")
+    c = chat("-m", tiny, "-n", 6, "-s", 5, "-c", 4096, "--session", "a")
+    c.say("one")
+    steps = [turns(c)]
+    if replace == "/edit 1":
+        c.p.send("/edit 1\r")
+        c.p.expect("one$")
+        c.say(" more")
+    else:
+        c.say(replace)
+    for word in (None, "two", "three"):
+        if word:
+            c.say(word)
+        steps.append(turns(c))
+    assert [len(step) for step in steps] == ([1, 0, 1, 2] if replace == "/clear" else [1, 1, 2, 3])
+    for _ in range(2):
+        for step in steps[-2::-1]:
+            c.say("/undo")
+            assert turns(c) == step
+        for step in steps[1:]:
+            c.say("/redo")
+            assert turns(c) == step
+        assert "nothing to redo" in c.say("/redo")
+    assert "start;" in c.say("/undo 3")
+    c.say("/undo")  # at the start it brings back what was replaced
+    assert turns(c) == steps[0]
+    for step in steps[1:]:
+        c.say("/redo")
+        assert turns(c) == step
+    c.leave()
+    assert b"three" in hokku("sessions", "search", "three").stdout
+
+
 def test_a_retry_is_taken_back(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, "--session", "s", "-n", 12, "-s", 5, "--temp", 1.5)
     c.say("one")
