@@ -310,12 +310,13 @@ bool session_remove(const char *state_dir, const char *name, struct error *err)
     return remove_existing(state_dir, name, PATIENT, err);
 }
 
-static void remove_old_unnamed(const char *state_dir)
+void session_remove_old(const struct session_lock *l, const char *state_dir)
 {
-    size_t n, n_unnamed = 0;
+    size_t n, n_unnamed = 1; // this one
     char **names = session_names(state_dir, &n);
     for (size_t i = n; i > 0; i--) // their names sort by time
-        if (session_is_unnamed(names[i - 1]) && ++n_unnamed >= SESSION_UNNAMED_MAX)
+        if (session_is_unnamed(names[i - 1]) && strcmp(names[i - 1], l->name) != 0 &&
+            ++n_unnamed > SESSION_UNNAMED_MAX)
             remove_existing(state_dir, names[i - 1], 1, NULL); // not one that is in use
     session_names_free(names, n);
 }
@@ -340,7 +341,6 @@ bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, in
         }
         if (!session_exists(l)) {
             l->unnamed = true;
-            remove_old_unnamed(state_dir);
             return true;
         }
         session_lock_release(l);

@@ -57,9 +57,11 @@ enum { SESSION_UNNAMED_MAX = 20 };
 bool session_is_unnamed(const char *name);
 // Errors: ERR_USAGE: what nobody may call a session of his own, as it would not be kept.
 bool session_name_check_new(const char *name, struct error *err);
-// Takes a name for such a chat, and removes the oldest. now: seconds since the epoch.
+// Takes a name for such a chat. now: seconds since the epoch.
 bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
                                struct error *err);
+// Where such a chat is saved for the first time: there may be one too many, the oldest goes.
+void session_remove_old(const struct session_lock *l, const char *state_dir);
 // The session that was saved last; owned by the caller. NULL: there is none, or no memory.
 char *session_latest(const char *state_dir);
 // The file that a person means: a session's name, else a file. With a '/' it is a file: what lies

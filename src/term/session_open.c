@@ -39,6 +39,7 @@ bool session_save(struct session_lock *l, const struct conversation *c, const st
 {
     struct error why = {0};
     json_t *settings = settings_json(o);
+    const bool one_more = l->unnamed && !session_exists(l);
     bool done, ok = need_writer(l, o, &why);
     if (ok) {
         ok = session_writer_settle(l->writer, -1, &done, &why) && // of the save before
@@ -56,6 +57,8 @@ bool session_save(struct session_lock *l, const struct conversation *c, const st
         }
     }
     json_decref(settings);
+    if (ok && one_more)
+        session_remove_old(l, o->state_dir);
     if (!ok && err)
         *err = why;
     return ok || error_prefix(err, "session %s is not saved", l->name);

@@ -181,6 +181,11 @@ def test_the_twenty_latest_are_kept(chat, hokku, tiny, sessions):
         p = sessions / f"chat-20200101-0000{i:02}.session"
         p.write_bytes(data)
         os.chmod(p, 0o600)
+    for _ in range(2):  # one in which nothing is said takes nobody's place
+        c = chat("-m", tiny, "-n", 2)
+        c.say("/clear")
+        c.leave()
+    assert len(kept(sessions)) == 25
     c = chat("-m", tiny, "-n", 2)
     c.say("hi")
     c.leave()
