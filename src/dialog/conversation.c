@@ -212,25 +212,44 @@ bool conversation_set_system(struct conversation *c, const char *text, size_t n,
     return true;
 }
 
+// There may come no answer: then what could be redone must not be lost.
+static bool put_undone_by(struct conversation *c, struct error *err)
+{
+    const size_t bytes = c->n_undone * sizeof *c->stash;
+    struct message *stash = bytes ? malloc(bytes) : NULL;
+    if (bytes && !stash)
+        return error_oom(err, "what was taken back", bytes);
+    drop_stash(c);
+    if (stash)
+        memcpy(stash, c->messages + c->n_messages, bytes);
+    c->stash = stash;
+    c->n_stash = c->n_undone;
+    c->n_undone = 0;
+    return true;
+}
+
+// The list had room for them before, and never shrinks.
+static void bring_undone(struct conversation *c)
+{
+    if (c->n_stash > 0 && c->n_messages + c->n_stash <= c->cap) {
+        memcpy(c->messages + c->n_messages, c->stash, c->n_stash * sizeof *c->stash);
+        c->n_undone = c->n_stash;
+        c->n_stash = 0;
+    }
+    drop_stash(c);
+}
+
 bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
                       struct error *err)
 {
     if (!conversation_check(c, "the message", text, n, err) || !reserve_message(c, err))
         return false;
     struct message m = {.role = role};
-    struct message *stash = c->n_undone ? malloc(c->n_undone * sizeof *stash) : NULL;
-    if ((c->n_undone && !stash) || !buf_append(&m.text, text, n)) {
-        free(stash);
+    if ((!buf_append(&m.text, text, n) && !error_oom(err, "the message", n)) ||
+        !put_undone_by(c, err)) {
         buf_release(&m.text);
-        return error_oom(err, "the message", n);
+        return false;
     }
-    // It may get no answer: then what could be redone must not be lost.
-    drop_stash(c);
-    if (stash)
-        memcpy(stash, c->messages + c->n_messages, c->n_undone * sizeof *stash);
-    c->stash = stash;
-    c->n_stash = c->n_undone;
-    c->n_undone = 0;
     c->messages[c->n_messages++] = m;
     return true;
 }
@@ -370,7 +389,6 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
     *finish = FINISH_INTERRUPTED;
     if (!m)
         return error_set(err, ERR_FAIL, "there is no answer to continue");
-    forget_undone(c);
     const bool had_end = m->has_end_token, was_partial = m->partial;
     const size_t n_runs = m->n_runs, n_ids = m->ids.len - had_end;
     const int32_t end = had_end ? m->ids.data[n_ids] : 0;
@@ -382,6 +400,8 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
         m->has_end_token = true;
         m->partial = was_partial;
     }
+    if (m->n_runs > n_runs)
+        forget_undone(c);
     answering_release(&a);
     return ok;
 }
@@ -481,14 +501,21 @@ size_t conversation_redo(struct conversation *c, size_t n_turns)
     return redone;
 }
 
-bool conversation_drop_answer(struct conversation *c)
+bool conversation_take_answer(struct conversation *c, struct message *answer, struct error *err)
 {
-    if (!conversation_last_answer(c))
+    if (!put_undone_by(c, err))
         return false;
-    forget_undone(c);
-    message_release(&c->messages[--c->n_messages]);
+    *answer = c->messages[--c->n_messages];
     keep_as_last_answer(c);
     return true;
+}
+
+void conversation_put_answer(struct conversation *c, struct message *answer)
+{
+    c->messages[c->n_messages++] = *answer;
+    *answer = (struct message){.role = ROLE_ASSISTANT};
+    bring_undone(c);
+    keep_as_last_answer(c);
 }
 
 void conversation_take_back(struct conversation *c)
@@ -496,13 +523,7 @@ void conversation_take_back(struct conversation *c)
     if (c->n_messages == head_messages(c) || c->messages[c->n_messages - 1].role != ROLE_USER)
         return;
     message_release(&c->messages[--c->n_messages]);
-    // The list had room for them before, and shrinks only here.
-    if (c->n_stash > 0 && c->n_messages + c->n_stash <= c->cap) {
-        memcpy(c->messages + c->n_messages, c->stash, c->n_stash * sizeof *c->stash);
-        c->n_undone = c->n_stash;
-        c->n_stash = 0;
-    }
-    drop_stash(c);
+    bring_undone(c);
 }
 
 void conversation_take_messages(struct conversation *c, struct conversation *from)

@@ -151,8 +151,10 @@ void conversation_take_messages(struct conversation *c, struct conversation *fro
 // ERR_MEMORY.
 bool conversation_read_anew(struct conversation *c, const struct conversation *model_of,
                             struct error *err);
-// Takes back only the last answer, for a retry. False when the last message is no answer.
-bool conversation_drop_answer(struct conversation *c);
+// Takes off only the last answer, which must be there, for a retry; and puts it back where none
+// came in its place, with what could be redone behind it. Errors: ERR_MEMORY.
+bool conversation_take_answer(struct conversation *c, struct message *answer, struct error *err);
+void conversation_put_answer(struct conversation *c, struct message *answer);
 
 size_t conversation_n_turns(const struct conversation *c);
 // The user's message of turn i (0 = first), NULL when there is none.

@@ -190,10 +190,11 @@ bool repl_answer_again(struct repl *r, struct error *err)
     struct conversation *c = r->c;
     if (!shelf_put(&r->shelf, c, err))
         return false;
-    struct message *last = conversation_last_answer(c);
-    struct message old = *last;
-    *last = (struct message){.role = ROLE_ASSISTANT};
-    conversation_drop_answer(c);
+    struct message old;
+    if (!conversation_take_answer(c, &old, err)) {
+        shelf_forget(&r->shelf);
+        return false;
+    }
     bool ok = repl_answer(r, ANSWER_NEW, err);
     if (conversation_last_answer(c)) { // a new one, perhaps a partial one
         message_release(&old);
@@ -201,13 +202,7 @@ bool repl_answer_again(struct repl *r, struct error *err)
         return ok;
     }
     shelf_forget(&r->shelf);
-    if (!conversation_add(c, ROLE_ASSISTANT, "", 0, err)) {
-        message_release(&old);
-        return false;
-    }
-    last = conversation_last_answer(c);
-    message_release(last);
-    *last = old;
+    conversation_put_answer(c, &old);
     return ok;
 }
 

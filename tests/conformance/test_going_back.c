@@ -153,6 +153,7 @@ static void step(struct talk *t, const char *path)
     const uint32_t n_ways = t->saved ? 6 : 5;
     const uint32_t how = t->n == 0 ? 0 : t->n == MOST_TURNS ? 3 + below(2) : below(n_ways);
     const size_t n = t->n == 0 ? 0 : 1 + below((uint32_t)t->n);
+    struct message old;
     switch (how) {
     case 0: // the next turn
     case 1:
@@ -160,7 +161,8 @@ static void step(struct talk *t, const char *path)
         break;
     case 2: // another answer
         t->turns[t->n - 1].seed = below(1000);
-        assert_true(conversation_drop_answer(&t->c));
+        assert_true(conversation_take_answer(&t->c, &old, NULL));
+        message_release(&old);
         answer(&t->c, t->turns[t->n - 1].seed);
         break;
     case 3: // other words in the place of the last n turns

@@ -328,6 +328,23 @@ def test_redo_brings_back_all_that_undo_took_also_across_what_was_replaced(chat,
     assert b"three" in hokku("sessions", "search", "three").stdout
 
 
+def test_a_retry_or_continue_that_fails_leaves_what_can_be_redone(chat, tiny):
+    c = chat("-m", tiny, "-n", 6, "-s", 5, "-c", 512)
+    for word in ("one", "two", "three"):
+        c.say(word)
+    before = turns(c)
+    assert "turn 1;" in c.say("/undo 2")
+    c.say("/prefill " + "word " * 600)
+    assert "with one for an answer" in c.say("/retry")
+    c.say("/prefill off")
+    c.say('/set schema {"type":"integer"}')
+    assert re.search(r"obeys the grammar for \d+ of its", c.say("/continue"))
+    c.say("/set schema off")
+    assert turns(c) == before[:1]
+    assert "2 turns brought back" in c.say("/redo 2")
+    assert turns(c) == before
+
+
 def test_a_retry_is_taken_back(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, "--session", "s", "-n", 12, "-s", 5, "--temp", 1.5)
     c.say("one")
