@@ -111,6 +111,8 @@ bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct 
 
 bool file_write_new(const char *path, const void *data, size_t n, struct error *err)
 {
+    if (!*path)
+        return error_set(err, ERR_FAIL, "found an empty name, expected a new file's");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return errno == EEXIST

@@ -458,6 +458,8 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     assert hokku("sessions", "export", "b", "-").stdout == text
     r = hokku("sessions", "export", "b", md)
     assert r.returncode == 1 and b"already such a file" in r.stderr
+    r = hokku("sessions", "export", "b", "")
+    assert r.returncode == 1 and r.stderr == b"hokku: found an empty name, expected a new file's\n", r
     assert hokku("sessions", "mv", "b", "c").returncode == 0
     r = hokku("sessions", "mv", "c", "a")
     assert r.returncode == 1 and b"already a session a" in r.stderr
