@@ -53,8 +53,8 @@ uint32_t expr_bytes(struct builder *b, const char *s, size_t n)
 {
     if (n == 0)
         return expr_empty(b);
-    if (b->bytes.len + n > UINT32_MAX)
-        b->too_big = true;
+    if (!work_add(&b->work, 4 * (uint64_t)n)) // a state of the automaton for each, or more
+        return 0;
     uint32_t first = (uint32_t)b->bytes.len;
     buf_append(&b->bytes, s, n);
     return add(b, (struct expr){.kind = EXPR_BYTES, .first = first, .n = (uint32_t)n});

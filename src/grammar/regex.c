@@ -328,7 +328,7 @@ void dfa_release(struct dfa *d)
     *d = (struct dfa){0};
 }
 
-bool dfa_matches(const struct dfa *d, const char *text, size_t n)
+bool dfa_matches(const struct dfa *d, const char *text, size_t n, struct work *work)
 {
     uint32_t at = 0;
     for (size_t i = 0; i < n;) {
@@ -338,6 +338,8 @@ bool dfa_matches(const struct dfa *d, const char *text, size_t n)
             return false;
         const struct dfa_state *s = &d->states[at];
         uint32_t to = NONE;
+        if (!work_add(work, 1 + s->n / 8))
+            return false;
         for (size_t k = s->first; k < s->first + s->n; k++)
             if (cp >= d->edges[k].lo && cp <= d->edges[k].hi)
                 to = d->edges[k].to;

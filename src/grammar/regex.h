@@ -29,8 +29,9 @@ struct nfa {
 
 void nfa_release(struct nfa *a); // zeroed is fine
 // Adds a pattern, which may match anywhere in the text unless it says ^ or $. Errors: ERR_USAGE
-// with the column and what was expected; what is not regular is named. ERR_MEMORY.
-bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct error *err);
+// with the column and what was expected; what is not regular is named. ERR_MEMORY; those of
+// work_ok.
+bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct work *work, struct error *err);
 
 struct dfa_edge {
     uint32_t lo, hi; // characters
@@ -53,7 +54,8 @@ struct dfa {
 // Errors: ERR_USAGE (more than REGEX_MAX_STATES), those of work_ok, ERR_MEMORY.
 bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
               struct error *err);
-void dfa_release(struct dfa *d);                                   // zeroed is fine
-bool dfa_matches(const struct dfa *d, const char *text, size_t n); // of UTF-8
+void dfa_release(struct dfa *d); // zeroed is fine
+// text: UTF-8. False also where there is no more work to be done.
+bool dfa_matches(const struct dfa *d, const char *text, size_t n, struct work *work);
 
 #endif

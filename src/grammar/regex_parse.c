@@ -6,11 +6,12 @@
 #include "base/utf8.h"
 #include "grammar/regex.h"
 
-enum { MAX_NESTING = 100, MAX_REPEAT = 10000 };
+enum { MAX_NESTING = 100, MAX_REPEAT = 10000, BYTE_WORK = 5 };
 #define NONE UINT32_MAX
 
 struct reader {
     struct nfa *a;
+    struct work *work;
     const char *text, *at, *end;
     unsigned nesting;
     bool failed;
@@ -410,7 +411,9 @@ static struct piece sequence(struct reader *r)
                 const char *limit = r->end;
                 r->at = begin;
                 r->end = end;
-                p = atom(r, &is_assertion);
+                if (!work_add(r->work, BYTE_WORK * (uint64_t)(end - begin)))
+                    r->failed = true;
+                p = r->failed ? p : atom(r, &is_assertion);
                 r->end = limit;
             }
             uint32_t out = nothing_between(r).begin;
@@ -451,12 +454,17 @@ static struct piece alternatives(struct reader *r)
     return p;
 }
 
-bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct error *err)
+bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct work *work, struct error *err)
 {
-    struct reader r = {.a = a, .text = pattern, .at = pattern, .end = pattern + n, .err = err};
+    struct reader r = {
+        .a = a, .work = work, .text = pattern, .at = pattern, .end = pattern + n, .err = err};
     if (a->n_patterns == REGEX_MAX_PATTERNS)
         return error_set(err, ERR_USAGE, "more than %d patterns for one text", REGEX_MAX_PATTERNS);
+    if (!work_add(work, BYTE_WORK * (uint64_t)n))
+        return work_ok(work, err);
     struct piece p = alternatives(&r);
+    if (!work_ok(work, err))
+        return false;
     if (!r.failed && r.at < r.end)
         expected(&r, r.at, "an item or |, or \\) if the character is meant");
     if (r.failed && !a->failed && !a->too_big)

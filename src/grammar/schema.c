@@ -224,7 +224,12 @@ static void at_most(const json_t *schema, const char *key, uint32_t *n)
 
 static bool merge_numbers(struct schema *s, const json_t *x, struct merged *m)
 {
+    static const char *const bounds[] = {"minimum", "exclusiveMinimum", "maximum",
+                                         "exclusiveMaximum"};
     const json_t *v;
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        if ((v = json_object_get(x, bounds[i])) && !schema_decimal(s, v))
+            return false;
     if ((v = json_object_get(x, "minimum")))
         number_at_least(&m->number, v, false);
     if ((v = json_object_get(x, "exclusiveMinimum")))
@@ -268,7 +273,8 @@ static bool merge_string(struct schema *s, const json_t *x, struct merged *m)
 
 static struct property *property(struct schema *s, struct merged *m, const char *name)
 {
-    for (size_t i = 0; i < m->n_properties && schema_work(s, 1); i++)
+    const size_t size = 1 + strlen(name) / 64;
+    for (size_t i = 0; i < m->n_properties && schema_work(s, size); i++)
         if (strcmp(m->properties[i].name, name) == 0)
             return &m->properties[i];
     if (s->failed ||

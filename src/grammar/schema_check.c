@@ -7,19 +7,43 @@
 #include "grammar/regex.h"
 #include "grammar/schema_impl.h"
 
+bool schema_decimal(struct schema *s, const json_t *v)
+{
+    return schema_work(s, json_is_real(v) ? 1024 : 16);
+}
+
+// A name that is looked for.
+static bool name_work(struct schema *s, const char *name)
+{
+    return schema_work(s, 1 + strlen(name) / 64);
+}
+
+// As numbers are written: only an integer and a real have to be for that.
+static int compare_numbers(struct schema *s, const json_t *a, const json_t *b)
+{
+    struct decimal x, y;
+    if (json_is_integer(a) && json_is_integer(b)) {
+        const json_int_t m = json_integer_value(a), n = json_integer_value(b);
+        return (m > n) - (m < n);
+    }
+    if (json_is_real(a) && json_is_real(b)) {
+        const double m = json_real_value(a), n = json_real_value(b);
+        return (m > n) - (m < n);
+    }
+    if (!schema_decimal(s, a) || !schema_decimal(s, b))
+        return 0;
+    decimal_from_json(&x, a);
+    decimal_from_json(&y, b);
+    return decimal_compare(&x, &y);
+}
+
 // 1 and 1.0 are. What is in both is paid for, as far as it is looked at.
 static bool json_same(struct schema *s, const json_t *a, const json_t *b)
 {
     if (!schema_work(s, 4 + json_string_length(a) / 64))
         return false;
-    if (json_is_number(a) && json_is_number(b) && json_typeof(a) != json_typeof(b)) {
-        struct decimal x, y;
-        if (!schema_work(s, 32))
-            return false;
-        decimal_from_json(&x, a);
-        decimal_from_json(&y, b);
-        return decimal_compare(&x, &y) == 0;
-    }
+    if (json_is_number(a) && json_is_number(b))
+        return compare_numbers(s, a, b) == 0 && !s->failed;
     if (json_typeof(a) != json_typeof(b))
         return false;
     if (json_is_array(a)) {
@@ -34,7 +58,7 @@ static bool json_same(struct schema *s, const json_t *a, const json_t *b)
         json_t *v;
         json_object_foreach((json_t *)(uintptr_t)a, key, v)
         {
-            const json_t *w = same ? json_object_get(b, key) : NULL;
+            const json_t *w = same && name_work(s, key) ? json_object_get(b, key) : NULL;
             same = w && json_same(s, v, w);
         }
         return same;
@@ -48,8 +72,9 @@ static uint64_t hash_of(struct schema *s, const json_t *v)
     const char *key;
     json_t *x;
     struct decimal d;
-    uint64_t h = json_is_number(v) ? JSON_REAL : json_typeof(v);
-    if (!schema_work(s, (json_is_number(v) ? 16 : 1) + json_string_length(v) / 16))
+    double real;
+    uint64_t h = json_is_number(v) ? JSON_REAL : json_typeof(v), bits;
+    if (!schema_work(s, 1 + json_string_length(v) / 16))
         return 0;
     switch (json_typeof(v)) {
     case JSON_STRING:
@@ -58,6 +83,14 @@ static uint64_t hash_of(struct schema *s, const json_t *v)
         break;
     case JSON_INTEGER:
     case JSON_REAL: // 1.0 is 1
+        if (schema_type_of(v) == TYPE_FRACTION) {
+            real = json_real_value(v);
+            memcpy(&bits, &real, sizeof bits);
+            h = (h ^ bits) * 0x9E3779B97F4A7C15u;
+            break;
+        }
+        if (!schema_decimal(s, v))
+            return 0;
         decimal_from_json(&d, v);
         h += d.n_whole + 1000 * d.negative;
         for (unsigned i = 0; i < d.n; i++)
@@ -71,6 +104,8 @@ static uint64_t hash_of(struct schema *s, const json_t *v)
         json_object_foreach((json_t *)(uintptr_t)v, key, x)
         {
             uint64_t h_key = 0;
+            if (!schema_work(s, strlen(key) / 16))
+                return 0;
             for (const char *c = key; *c; c++)
                 h_key = (h_key ^ (unsigned char)*c) * 0x100000001B3u;
             h += hash_of(s, x) ^ (h_key ^ h_key >> 29) * 0x9E3779B97F4A7C15u;
@@ -145,7 +180,6 @@ size_t schema_enum_find(struct schema *s, const json_t *of, const json_t *value)
 
 unsigned schema_type_of(const json_t *v)
 {
-    struct decimal d;
     switch (json_typeof(v)) {
     case JSON_NULL:
         return TYPE_NULL;
@@ -155,8 +189,7 @@ unsigned schema_type_of(const json_t *v)
     case JSON_INTEGER:
         return TYPE_INTEGER;
     case JSON_REAL:
-        decimal_from_json(&d, v);
-        return d.n == d.n_whole ? TYPE_INTEGER : TYPE_FRACTION;
+        return json_real_value(v) == trunc(json_real_value(v)) ? TYPE_INTEGER : TYPE_FRACTION;
     case JSON_STRING:
         return TYPE_STRING;
     case JSON_ARRAY:
@@ -180,20 +213,19 @@ static bool matches(struct schema *s, const json_t *schema, const json_t *patter
     struct nfa nfa = {0};
     struct dfa dfa = {0};
     struct error why = {0};
-    bool ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why) &&
-              dfa_init(&dfa, &nfa, 0, UINT32_MAX, &s->b->work, &why);
-    ok = ok && schema_work(s, json_string_length(v) / 4);
-    bool yes = ok && dfa_matches(&dfa, json_string_value(v), json_string_length(v));
-    if (!ok && schema_work(s, 0))
+    bool ok =
+        nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &s->b->work, &why) &&
+        dfa_init(&dfa, &nfa, 0, UINT32_MAX, &s->b->work, &why);
+    bool yes = ok && dfa_matches(&dfa, json_string_value(v), json_string_length(v), &s->b->work);
+    if (schema_work(s, 0) && !ok)
         schema_fail(s, schema, "pattern", "%s", why.text);
     nfa_release(&nfa);
     dfa_release(&dfa);
     return yes;
 }
 
-static bool number_obeys(const json_t *schema, const json_t *v)
+static bool number_obeys(struct schema *s, const json_t *schema, const json_t *v)
 {
-    struct decimal x, y;
     static const struct {
         const char *key;
         int sign;
@@ -202,13 +234,11 @@ static bool number_obeys(const json_t *schema, const json_t *v)
                   {"exclusiveMinimum", 1, true},
                   {"maximum", -1, false},
                   {"exclusiveMaximum", -1, true}};
-    decimal_from_json(&x, v);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         const json_t *bound = json_object_get(schema, bounds[i].key);
         if (!bound)
             continue;
-        decimal_from_json(&y, bound);
-        int order = bounds[i].sign * decimal_compare(&x, &y);
+        int order = bounds[i].sign * compare_numbers(s, v, bound);
         if (order < 0 || (order == 0 && bounds[i].open))
             return false;
     }
@@ -248,15 +278,17 @@ static bool object_obeys(struct schema *s, const json_t *schema, const json_t *v
     const json_t *properties = json_object_get(schema, "properties");
     const json_t *others = json_object_get(schema, "additionalProperties");
     const json_t *required = json_object_get(schema, "required");
-    if (!schema_work(s, json_array_size(required) + json_object_size(v)))
-        return false;
-    for (size_t i = 0; i < json_array_size(required); i++)
-        if (!json_object_get(v, json_string_value(json_array_get(required, i))))
-            return false;
     const char *key;
     json_t *x;
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        key = json_string_value(json_array_get(required, i));
+        if (!name_work(s, key) || !json_object_get(v, key))
+            return false;
+    }
     json_object_foreach((json_t *)(uintptr_t)v, key, x)
     {
+        if (!name_work(s, key))
+            return false;
         const json_t *of = json_object_get(properties, key);
         of = of ? of : others;
         if (of && !schema_obeys(s, of, x, depth))
@@ -302,7 +334,7 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
     if ((any_of && !any) || (one_of && (s->one_is_any ? !one : one != 1)))
         return false;
     if (type & (TYPE_INTEGER | TYPE_FRACTION))
-        return number_obeys(schema, v);
+        return number_obeys(s, schema, v);
     if (type == TYPE_STRING) {
         if (!schema_work(s, json_string_length(v) / 8))
             return false;

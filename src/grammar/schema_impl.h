@@ -118,6 +118,7 @@ bool schema_fail(struct schema *s, const json_t *schema, const char *key, const 
 bool schema_oom(struct schema *s);
 // n more rounds of work; false: a failure, also an earlier one.
 bool schema_work(struct schema *s, uint64_t n);
+bool schema_decimal(struct schema *s, const json_t *v); // the work of decimal_from_json
 bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t size);
 
 // The schema that a $ref names; NULL: a failure.

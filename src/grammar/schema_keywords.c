@@ -391,6 +391,8 @@ const json_t *schema_ref(struct schema *s, const json_t *schema)
     const json_t *ref = json_object_get(schema, "$ref"), *v = s->root;
     const char *p = json_string_value(ref);
     char text[FORMAT_TEXT];
+    if (!schema_work(s, json_string_length(ref) / 2))
+        return NULL;
     format_text(text, sizeof text, p, json_string_length(ref));
     if (p[0] != '#' || (p[1] && p[1] != '/')) {
         schema_fail(s, schema, "$ref",

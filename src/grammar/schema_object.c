@@ -223,7 +223,7 @@ static uint32_t property_goal(struct schema *s, const struct goal *g, const char
 {
     struct part parts[64];
     size_t n = 0;
-    if (!schema_work(s, g->n))
+    if (!schema_work(s, g->n * (1 + (name ? strlen(name) / 64 : 0))))
         return 0;
     for (size_t i = 0; i < g->n; i++) {
         const json_t *x = g->parts[i].schema;

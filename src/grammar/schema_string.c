@@ -147,7 +147,7 @@ uint32_t schema_string(struct schema *s, const struct goal *g, const struct merg
     const char *key = NULL;
     for (size_t i = 0; ok && i < m->n_patterns; i++) {
         const json_t *pattern = m->patterns[i];
-        ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why);
+        ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &b->work, &why);
         for (size_t k = 0; !ok && k < g->n; k++)
             if (json_object_get(g->parts[k].schema, "pattern") == pattern) {
                 at = g->parts[k].schema;
