@@ -6,6 +6,13 @@
 // Kept configurations and frames are forgotten beyond this; one mask may take four times as much.
 enum { MOST_CONFIGS = 1 << 15, MOST_POOL_BYTES = 32 << 20, MOST_PAIRS = 1 << 16 };
 
+// More is kept than one mask may take.
+static bool too_large(const struct grammar_matcher *m)
+{
+    return m->configs.n_sets > 4 * MOST_CONFIGS ||
+           setpool_bytes(&m->configs) + setpool_bytes(&m->frames) > 4 * (size_t)MOST_POOL_BYTES;
+}
+
 static void push(struct grammar_matcher *m, struct pairs *p, uint64_t x)
 {
     if (p->n >= MOST_PAIRS)
@@ -184,6 +191,8 @@ static uint32_t close_over(struct grammar_matcher *m)
             m->failed = true;
             break;
         }
+        // Each rule of a chain may have all the frames of the one before it, and one more.
+        m->too_many |= too_large(m);
         push(m, &m->todo, pair_of(a->rules[rule].start, frames));
         spread(m, true);
     }
@@ -239,9 +248,7 @@ uint32_t matcher_compute_step(struct grammar_matcher *m, uint32_t config, unsign
                 push(m, &m->todo, pair_of(a->edges[k].to, (uint32_t)pairs[i]));
     }
     uint32_t to = m->todo.n ? close_over(m) : CONFIG_DEAD;
-    if (m->configs.n_sets > 4 * MOST_CONFIGS ||
-        setpool_bytes(&m->configs) + setpool_bytes(&m->frames) > 4 * (size_t)MOST_POOL_BYTES)
-        m->too_many = true;
+    m->too_many |= too_large(m);
     if (!m->failed && !m->too_many)
         m->steps[config * a->n_symbols + symbol] = to;
     return m->failed || m->too_many ? CONFIG_DEAD : to;

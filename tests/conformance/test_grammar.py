@@ -304,3 +304,16 @@ def test_a_chain_of_rules_as_long_as_the_text_is_no_deep_recursion():
     n = 20000
     text = "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} | \"a\"\n" for i in range(n)) + f'r{n} ::= "b"\n'
     assert Grammar(text).accepts("b")
+
+
+def chain(n):
+    """Rules that begin with each other, each of which may be read in one more way than the one before."""
+    return "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} | r{i + 1} r{i + 1}\n" for i in range(n)) + f'r{n} ::= "a"\n'
+
+
+def test_what_a_chain_of_rules_keeps_is_bounded():
+    """It was the square of its length: 20,000 rules kept 1.5 GB."""
+    Grammar(chain(2000))
+    with pytest.raises(Refused) as e:
+        Grammar(chain(20000))
+    assert "too ambiguous" in str(e.value)
