@@ -11,11 +11,11 @@
 
 // ---- how much it is
 
-bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
+bool ask_count(const char *text, size_t n, size_t *n_values)
 {
-    enum { VALUE_BYTES = 128 }; // of jansson, in an object
-    size_t depth = 0, n_values = 1;
+    size_t depth = 0;
     bool quoted = false;
+    *n_values = 1;
     for (size_t i = 0; i < n; i++) {
         const char c = text[i];
         if (quoted) {
@@ -24,13 +24,24 @@ bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
             continue;
         }
         quoted = c == '"';
-        n_values += c == ',' || c == ':' || c == '[' || c == '{';
-        if ((c == '[' || c == '{') && ++depth > ASK_MAX_DEPTH)
-            return refuse(r, 400, NULL, NULL,
-                          "the body's JSON is nested more than %d deep at byte %zu: expected less",
-                          ASK_MAX_DEPTH, i);
+        *n_values += c == ',' || c == ':' || c == '[' || c == '{';
+        if ((c == '[' || c == '{') && ++depth > ASK_MAX_DEPTH) {
+            *n_values = i;
+            return false;
+        }
         depth -= (c == ']' || c == '}') && depth > 0;
     }
+    return true;
+}
+
+bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
+{
+    enum { VALUE_BYTES = 128 }; // of jansson, in an object
+    size_t n_values;
+    if (!ask_count(text, n, &n_values))
+        return refuse(r, 400, NULL, NULL,
+                      "the body's JSON is nested more than %d deep at byte %zu: expected less",
+                      ASK_MAX_DEPTH, n_values);
     if (n_values > ASK_MAX_VALUES)
         return refuse(r, 400, NULL, NULL, "the body's JSON has %zu values: expected at most %d",
                       n_values, ASK_MAX_VALUES);

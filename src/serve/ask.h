@@ -40,6 +40,9 @@ struct ask { // strings and values are borrowed from object
     char *schema;        // owned: what the answer is held to; NULL: nothing
 };
 
+// How many values the JSON of text[0..n) has at most. False: it is nested more than ASK_MAX_DEPTH
+// deep, at byte *n_values.
+bool ask_count(const char *text, size_t n, size_t *n_values);
 // The memory that the JSON of text[0..n) takes at most, counted without taking it. Refuses what is
 // nested too deeply or has too many values.
 bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r);

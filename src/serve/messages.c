@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "dialog/content.h"
+#include "serve/ask.h"
 
 // What a message may have, by its role.
 enum { SYSTEM = 1, USER = 2, ASSISTANT = 4, TOOL = 8, ALL = 15 };
@@ -93,6 +94,35 @@ static bool check_calls(const char *param, const json_t *v, struct refusal *r)
     return true;
 }
 
+// Arguments are JSON of their own, which the text of the body hides: its limits hold for all of
+// them together, before any is read.
+static bool check_arguments(const json_t *messages, struct refusal *r)
+{
+    size_t n_all = 0, n;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            const json_t *text = arguments_of(json_array_get(calls, k));
+            char param[64];
+            snprintf(param, sizeof param, "messages[%zu].tool_calls", i);
+            if (!json_is_string(text))
+                continue;
+            if (!ask_count(json_string_value(text), json_string_length(text), &n))
+                return refuse(r, 400, param, NULL,
+                              "%s: the JSON of call %zu's arguments is nested more than %d deep at "
+                              "byte %zu: expected less",
+                              param, k, ASK_MAX_DEPTH, n);
+            n_all += n;
+            if (n_all > ASK_MAX_VALUES)
+                return refuse(r, 400, param, NULL,
+                              "%s: the arguments up to call %zu's have %zu values: expected at "
+                              "most %d in all messages",
+                              param, k, n_all, ASK_MAX_VALUES);
+        }
+    }
+    return true;
+}
+
 static bool check_field(const json_t *message, const char *key, const json_t *v, size_t i,
                         struct refusal *r)
 {
@@ -148,6 +178,8 @@ bool messages_check(const json_t *messages, struct refusal *r)
     const size_t n = json_array_size(messages);
     if (n == 0)
         return refuse_value(r, "messages", messages, "an array of one message or more");
+    if (!check_arguments(messages, r))
+        return false;
     for (size_t i = 0; i < n; i++)
         if (!check_message(json_array_get(messages, i), i, r))
             return false;

@@ -136,6 +136,22 @@ BAD_TOOLS = [
 ]
 
 
+def test_arguments_are_json_of_a_body_within_its_limits(home, parroting):
+    """Read without them, eight requests took 3 GB."""
+    def ask(s, *arguments):
+        calls = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": a}} for a in arguments]
+        status, _, answer = s.ask("/v1/chat/completions", {"messages": [*ASKED, {"role": "assistant", "tool_calls": calls}, *ASKED], "max_tokens": 1})
+        return status if status == 200 else (status, answer["error"]["param"], answer["error"]["message"])
+
+    with parroting(["ok"], BETWEEN.replace("c.function.arguments | tojson", "(c.function.arguments | tojson | length) | string")) as s:
+        many, deep = '{"a": [' + "1," * 120000 + "1]}", '{"a": ' + 63 * "[" + 63 * "]" + "}"
+        assert ask(s, many) == 200 and ask(s, deep) == 200
+        status, param, message = ask(s, many, many)
+        assert status == 400 and param == "messages[1].tool_calls" and "up to call 1's have 240008 values: expected at most 200000" in message, message
+        status, param, message = ask(s, "{}", deep.replace("[]", "[[]]"))
+        assert status == 400 and param == "messages[1].tool_calls" and "call 1's arguments is nested more than 64 deep" in message, message
+
+
 def test_what_is_not_supported_of_tools_and_formats_is_refused_by_name(home, parroting):
     with parroting(["ok"], BETWEEN) as s:
         for param, fields in BAD_TOOLS:
