@@ -21,8 +21,14 @@ bool special_init(struct special *s, const struct vocab *v, struct error *err)
 {
     *s = (struct special){.vocab = v};
     size_t n = 0;
-    for (uint32_t i = 0; i < v->n; i++)
+    for (uint32_t i = 0; i < v->n; i++) {
         n += is_special(v, i);
+        if (is_special(v, i) && v->text[i].len > SPECIAL_MOST_BYTES)
+            return error_set(err, ERR_MODEL,
+                             "tokenizer.ggml.tokens[%u] has %zu bytes and is no normal token: "
+                             "expected at most %d, since each is looked for everywhere in a text",
+                             i, v->text[i].len, SPECIAL_MOST_BYTES);
+    }
     s->ids = malloc((n ? n : 1) * sizeof *s->ids);
     if (!s->ids)
         return error_oom(err, "the list of special tokens", n * sizeof *s->ids);

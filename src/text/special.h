@@ -6,6 +6,10 @@
 #include "base/cancel.h"
 #include "text/vocab.h"
 
+// At each byte of a text so many bytes are compared at most, whatever the text and the vocabulary.
+// (The longest ones in use have about a hundred.)
+enum { SPECIAL_MOST_BYTES = 1024 };
+
 struct special {
     const struct vocab *vocab; // borrowed
     int32_t *ids;              // (n) tokens to look for, sorted by text

@@ -108,6 +108,15 @@ static void wrong_metadata_is_refused_by_name_and_value(void **state)
     s = bpe_spec();
     s.tokens[4] = "ab";
     expect_refusal(&s, "tokens 3 and 4 have the same text \"ab\"");
+    static char long_token[1026]; // looked for at each byte of a text, a text would take for ever
+    memset(long_token, 'a', 1025);
+    s = bpe_spec();
+    s.tokens[6] = long_token;
+    expect_refusal(&s, "tokens[6] has 1025 bytes and is no normal token: expected at most 1024");
+    s.tokens[6] = long_token + 1;
+    struct made longest = make(&s);
+    expect_ids(&longest, long_token, &(struct tokenize_options){0}, "6 0");
+    drop(&longest);
     s = bpe_spec();
     s.no_merges = true;
     expect_refusal(&s, "tokenizer.ggml.merges");
