@@ -3,23 +3,17 @@
 // one brings tiles of keys and values, in the order in which they are multiplied, to a ring in
 // shared memory. Scores of the next tile and sums of this one are multiplied while weights are made
 // of scores. The same order of additions as there, and the same bits (but of heads wider than 128).
-#include "attention_prompt.cuh"
-#include "ptx_hopper.cuh"
+#include "attention_tiles.cuh"
 
 enum {
-    GROUP = 4 * WARP, // threads of a warpgroup
-    N_GROUP = 2,      // that multiply
+    N_GROUP = 2, // that multiply
     GROUP_ROWS = 64,
     ROWS = N_GROUP * GROUP_ROWS,
     N_MULTIPLY = N_GROUP * GROUP,
     THREADS = N_MULTIPLY + GROUP,
-    T = KV_BLOCK, // positions of a tile
-    NP = T / 16,
     LAG = 2, // tiles on their way behind the one that is asked for
 };
 
-// A tile (rows, DH) in shared memory is DH / 64 panels one behind the other, each with 128 bytes of
-// every row, whose 16-byte pieces p are at place p ^ (row % 8): as wgmma reads rows or columns.
 template <int DH> struct room {
     static constexpr int TILE = T * DH * 2, N_TILE = DH > 128 ? 4 : 8;
     // With more than 128 there are no registers for queries.
@@ -39,35 +33,6 @@ template <int DH> struct room {
 };
 
 template <int DH> using share_of = prompt_share<DH, ROWS, T>;
-
-static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece, uint32_t rows)
-{
-    return piece / 8 * rows * 128 + row * 128 + ((piece ^ row) % 8) * 16;
-}
-
-// A warpgroup requests the rows of the cache from row0 on; rows from `left` on become zeros, as
-// request_rows has them.
-template <int DH>
-static __device__ __forceinline__ void request_tile(const struct kv_plane &plane, size_t row0,
-                                                    int left, uint8_t *to, uint32_t thread)
-{
-    const uint8_t *const from = plane.data + row0 * plane.row_bytes;
-    if (left >= (int)T && plane.row_bytes == 2 * DH) { // addresses differ by constants
-        each_piece<T, DH / 8, GROUP>(thread, [&](uint32_t r0, uint32_t piece, int r) {
-            cp_async16(to + piece_at(r0, piece ^ r % 8, T) + r * 128,
-                       from + r0 * (2 * DH) + piece * 16 + r * (2 * DH));
-        });
-    } else {
-#pragma unroll 1
-        for (uint32_t i = thread; i < T * (DH / 8); i += GROUP) {
-            const uint32_t row = i / (DH / 8), piece = i % (DH / 8);
-            const bool valid = (int)row < left && piece * 16 < plane.row_bytes;
-            cp_async16_or_zero(to + piece_at(row, piece, T),
-                               valid ? from + row * plane.row_bytes + piece * 16 : plane.data,
-                               valid);
-        }
-    }
-}
 
 // Which tile of the ring: keys 0, keys 1, values 0, keys 2, values 1, ..., the last values; s: the
 // tiles that follow one another so.
@@ -397,7 +362,9 @@ bool attention_hopper_launch(const struct queue *q, const struct attention *a, u
         constexpr int DH = decltype(dim)::value;
         if constexpr (common_head_dim<DH>) {
             l.smem = room<DH>::BYTES;
-            l.grid = dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
+            l.grid =
+                dim3(x, a->n_head_kv,
+                     prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv, kept_floats(ROWS, DH)));
             return launch_kernel(err, l, attention_hopper_kernel<DH, decltype(kind)::plain>, *a, n);
         } else {
             return false;

@@ -237,8 +237,9 @@ bool attention_prompt_launch(const struct queue *q, const struct attention *a, u
                    constexpr int MT = decltype(tiles)::value;
                    constexpr uint32_t ROWS = shape<DH, MT>::ROWS;
                    const uint32_t x = div_up(n_row, ROWS);
-                   l.grid =
-                       dim3(x, a->n_head_kv, prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv));
+                   l.grid = dim3(
+                       x, a->n_head_kv,
+                       prompt_splits<DH>(q, a, n, ROWS, x * a->n_head_kv, kept_floats(ROWS, DH)));
                    l.smem = prefill_smem<DH, MT>();
                    return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, *a, n);
                };

@@ -345,10 +345,10 @@ static struct prompt_reach prompt_reach_of(const struct attention *a, uint32_t n
 }
 
 // The grid's splits: a block for each of them where that is sooner and there is room for what all
-// keep, else one for all. n_block: blocks of `rows` rows otherwise.
+// keep, else one for all. n_block: blocks of `rows` rows otherwise; kept: floats that each keeps.
 template <int DH>
 static uint32_t prompt_splits(const struct queue *q, const struct attention *a, uint32_t n,
-                              uint32_t rows, uint32_t n_block)
+                              uint32_t rows, uint32_t n_block, size_t kept)
 {
     constexpr uint32_t SPLIT = prompt_split<DH>;
     // Of a block, of two splits of one block, of what several have kept: in the time of a tile
@@ -359,8 +359,7 @@ static uint32_t prompt_splits(const struct queue *q, const struct attention *a, 
     const uint64_t of_split = lesser(tiles, (uint64_t)SPLIT / KV_BLOCK);
     const uint64_t alone = div_up(n_block, n_sm) * (START + tiles + (n_split - 1) * BETWEEN);
     const uint64_t apart = div_up((uint64_t)n_block * n_split, (uint64_t)n_sm) * (START + of_split);
-    const bool room =
-        (size_t)n_block * n_split * kept_floats(rows, DH) * sizeof(float) <= a->partial_bytes;
+    const bool room = (size_t)n_block * n_split * kept * sizeof(float) <= a->partial_bytes;
     return room && apart + GATHER < alone ? n_split : 1;
 }
 
