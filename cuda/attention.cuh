@@ -723,4 +723,11 @@ bool attention_hopper_takes(const struct queue *q, const struct attention *a);
 bool attention_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
                              struct error *err);
 
+// ---- attention_wide_hopper.cu: the last launch of attention_wide_launch of a prompt, where that
+// takes it
+
+bool attention_wide_hopper_takes(const struct queue *q, const struct attention *a);
+bool attention_wide_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                                  struct error *err);
+
 #endif

@@ -8,11 +8,11 @@
 // Positions, from a multiple of so many on, are a split of the cache, whose sums are made by
 // themselves and added in the order of splits: what a row gives depends neither on the rows beside
 // it nor on the blocks that share it.
-// (Models with small heads have few of them, and so few blocks.)
+// (Models with small heads have few of them, and so few blocks; as have those with wide ones.)
 #ifdef HOKKU_CUDA_ON_CPU // so that few positions are several
 template <int DH> static constexpr uint32_t prompt_split = 128;
 #else
-template <int DH> static constexpr uint32_t prompt_split = DH <= 64 ? 1024 : 2048;
+template <int DH> static constexpr uint32_t prompt_split = DH <= 64 || DH > 256 ? 1024 : 2048;
 #endif
 
 // Of a split.

@@ -625,8 +625,11 @@ bool attention_wide_launch(const struct queue *q, const struct attention *a, uin
                            .stream = q->stream,
                            .dependent = q->dependent,
                            .recorder = q->recorder};
-    return launch_kernel(err, store, wide_store_kernel<512>, w.a, each) &&
-           launch(q, w, a->head_dim, last_position(a), err);
+    if (!launch_kernel(err, store, wide_store_kernel<512>, w.a, each))
+        return false;
+    return !each && !a->together && attention_wide_hopper_takes(q, &w.a)
+               ? attention_wide_hopper_launch(q, &w.a, n, err)
+               : launch(q, w, a->head_dim, last_position(a), err);
 }
 
 static struct wide latent_of(const struct attention *a, const float *undo, uint32_t value_dim,

@@ -474,6 +474,8 @@ struct attention_wide_scratch {
     size_t partial, smem; // bytes
     uint32_t key_width;   // of queries
 };
+// Of partial, for prompts of wide heads on compute capability 9.0 with a cache in float16.
+size_t attention_wide_prompt_bytes(uint32_t n_head, uint32_t n_batch);
 // latent: keys are values, too. False: heads too wide.
 bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool latent,
                             uint32_t n_ctx, struct attention_wide_scratch *out);

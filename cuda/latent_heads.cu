@@ -169,7 +169,7 @@ enum {
     LOAD_TILES = 3, // tiles that take as long as a block's latents
 };
 
-// Calls f(column tile, whether it is multiplied) of the block's.
+// Calls f(head, the first of its numbers) for each of the block's column tiles.
 template <typename F>
 static __device__ __forceinline__ void each_tile(const struct latent_heads &h, uint32_t per_block,
                                                  F f)

@@ -88,6 +88,10 @@ static struct attention_scratch largest_attention(const struct cuda_engine *e,
             attention_wide_scratch(l->n_head, l->head_dim, layer_value_dim(l), latent,
                                    e->base.n_ctx, &wide);
         a.partial = a.partial > wide.partial ? a.partial : wide.partial;
+        const bool by_hopper = !latent && l->head_dim > ATTENTION_NARROW_HEAD_DIM && e->q.hopper &&
+                               e->params.type_k == KV_F16 && e->params.type_v == KV_F16;
+        if (by_hopper && !e->params.exact)
+            a.partial = larger(a.partial, attention_wide_prompt_bytes(l->n_head, e->base.n_batch));
         most.partial = a.partial > most.partial ? a.partial : most.partial;
         most.counters = a.counters > most.counters ? a.counters : most.counters;
         most.q_f16 = a.q_f16 > most.q_f16 ? a.q_f16 : most.q_f16;

@@ -223,6 +223,9 @@ struct device_conversation {
             attention_wide_scratch(c.s.n_head, c.s.head_dim, c.s.head_dim, false,
                                    c.n_ctx + KV_BLOCK, &wide))
             a.partial = wide.partial;
+        const size_t prompt = attention_wide_prompt_bytes(c.s.n_head, c.n);
+        if (c.s.head_dim > ATTENTION_NARROW_HEAD_DIM && a.partial < prompt)
+            a.partial = prompt;
         return a;
     }
     device_conversation(const conversation &conv, device_cache &in, uint32_t slot_)
