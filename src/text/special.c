@@ -20,14 +20,20 @@ static bool is_special(const struct vocab *v, uint32_t id)
 bool special_init(struct special *s, const struct vocab *v, struct error *err)
 {
     *s = (struct special){.vocab = v};
+    bool is_length[SPECIAL_MOST_BYTES + 1] = {false};
     size_t n = 0;
     for (uint32_t i = 0; i < v->n; i++) {
-        n += is_special(v, i);
-        if (is_special(v, i) && v->text[i].len > SPECIAL_MOST_BYTES)
+        const size_t len = v->text[i].len;
+        if (!is_special(v, i))
+            continue;
+        n++;
+        if (len > SPECIAL_MOST_BYTES)
             return error_set(err, ERR_MODEL,
                              "tokenizer.ggml.tokens[%u] has %zu bytes and is no normal token: "
                              "expected at most %d, since each is looked for everywhere in a text",
-                             i, v->text[i].len, SPECIAL_MOST_BYTES);
+                             i, len, SPECIAL_MOST_BYTES);
+        s->reach += is_length[len] ? 0 : len;
+        is_length[len] = true;
     }
     s->ids = malloc((n ? n : 1) * sizeof *s->ids);
     if (!s->ids)
@@ -189,6 +195,18 @@ static size_t choose(const struct query *q, struct special_match *m, size_t n, u
     return n_chosen;
 }
 
+// The candidates from some place on were not looked at. One of them changes what begins before it
+// only by being longer, and so does what it changes: that goes back by each length once. Keeps what
+// begins before `settled`, and leaves where the others are to be looked for to *at.
+static void keep_settled(struct special_matches *m, size_t settled, size_t *at)
+{
+    while (m->n > 0 && m->data[m->n - 1].begin >= settled)
+        m->n--;
+    *at = settled;
+    if (m->n > 0 && m->data[m->n - 1].begin + m->data[m->n - 1].len > settled)
+        *at = m->data[m->n - 1].begin + m->data[m->n - 1].len;
+}
+
 static bool interrupted(const struct cancel *cancel, struct error *err)
 {
     return cancel_asked(cancel) &&
@@ -199,11 +217,13 @@ bool special_next(const struct special *s, const char *text, size_t n, bool all,
                   const unsigned char *mask, const struct cancel *cancel, size_t *at,
                   struct special_matches *out, struct error *err)
 {
+    enum { MANY = 1 << 16 };
     struct query q = {s, text, n, all, mask};
+    const size_t most = 2 * s->reach > MANY ? 2 * s->reach : MANY;
     size_t i = *at, end = 0;
     out->n = 0;
     // A candidate that overlaps none of the others stands; those that do are settled together.
-    for (; i < n && (out->n == 0 || i < end); i++) {
+    for (; i < n && (out->n == 0 || (i < end && out->n < most)); i++) {
         unsigned char c = (unsigned char)text[i];
         if (i % 4096 == 0 && interrupted(cancel, err))
             return false;
@@ -226,5 +246,7 @@ bool special_next(const struct special *s, const char *text, size_t n, bool all,
         out->n = choose(&q, out->data, out->n, taken);
         free(taken);
     }
+    if (out->n > 0 && i < end)
+        keep_settled(out, i - s->reach, at);
     return true;
 }

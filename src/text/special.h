@@ -16,6 +16,7 @@ struct special {
     size_t n;
     uint32_t first[257];          // ids[first[c]..first[c+1]) begin with byte c
     unsigned char any_first[256]; // a user-defined token begins with this byte
+    size_t reach;                 // lengths of tokens added up, each once: see special_next
 };
 
 struct special_match {
@@ -32,7 +33,8 @@ bool special_init(struct special *s, const struct vocab *v, struct error *err);
 void special_release(struct special *s); // NULL and zeroed are fine
 
 // The next matches from *at on, one or several that had to be settled together; none: no more. *at
-// moves on (0 to begin with). all: control tokens match everywhere; else only where mask (n bytes,
+// moves on (0 to begin with). Of many that overlap one another as many as fit into a few megabytes
+// come at a time. all: control tokens match everywhere; else only where mask (n bytes,
 // NULL: nowhere) is non-zero for every byte. User-defined tokens match everywhere. Errors:
 // ERR_MEMORY, ERR_INTERRUPTED.
 bool special_next(const struct special *s, const char *text, size_t n, bool all,

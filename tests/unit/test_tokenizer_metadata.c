@@ -464,6 +464,53 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
     drop(&m);
 }
 
+// In such a text every token overlaps the next one from the beginning to the end: some are settled,
+// then what follows, to the same tokens.
+static void many_that_overlap_are_settled_a_part_at_a_time(void **state)
+{
+    (void)state;
+    enum { N = 140000, PERIOD = 13, PLACES_AT_A_TIME = 1 << 17 };
+    struct spec s = {
+        .model = "gpt2",
+        .pre = "gpt-2",
+        .tokens = {"aa", "ab", "ba", "bb", "bab", "abba", "aaaa", "babbab", "abaababa",
+                   "aaaaaaaaa"},
+        .kinds = {4, 4, 4, 4, 4, 4, 4, 4, 4, 4},
+        .n_kinds = 10,
+        .n_scores = ABSENT,
+    };
+    struct made m = make(&s);
+    assert_non_null(m.tok);
+    struct vocab v;
+    struct special special;
+    struct special_matches found = {0};
+    struct error err = {0};
+    assert_true(vocab_init(&v, m.gguf, &err));
+    assert_true(special_init(&special, &v, &err));
+    char *text = malloc(N);
+    int32_t *want = malloc(N * sizeof *want);
+    assert_true(text && want);
+    for (uint64_t round = 0; round < PERIOD; round++) { // to be cut at each place of the period
+        for (size_t i = 0; i < N; i++)
+            text[i] = "abaababaaaaab"[(i + round) % PERIOD];
+        size_t n_want = match_plainly(&v, text, N, want), n_found = 0, at = 0;
+        do {
+            assert_true(special_next(&special, text, N, false, NULL, NULL, &at, &found, &err));
+            for (size_t i = 0; i < found.n; i++)
+                assert_int_equal(want[found.data[i].begin], found.data[i].id);
+            n_found += found.n;
+        } while (found.n);
+        assert_int_equal(n_found, n_want);
+        assert_in_range(found.cap, 1, PLACES_AT_A_TIME);
+    }
+    free(text);
+    free(want);
+    special_matches_release(&found);
+    special_release(&special);
+    vocab_release(&v);
+    drop(&m);
+}
+
 // The same with control tokens and random masks: never one that covers an unmasked byte.
 static void control_tokens_match_only_where_every_byte_is_masked(void **state)
 {
@@ -694,6 +741,7 @@ int main(void)
         cmocka_unit_test(space_prefix_follows_the_metadata),
         cmocka_unit_test(empty_tokens_and_repeated_merges_are_harmless),
         cmocka_unit_test(longer_special_tokens_win_wherever_they_overlap),
+        cmocka_unit_test(many_that_overlap_are_settled_a_part_at_a_time),
         cmocka_unit_test(control_tokens_match_only_where_every_byte_is_masked),
         cmocka_unit_test(sentencepiece_merges_by_its_definition),
         cmocka_unit_test(another_vocabulary_is_told_by_what_differs),
