@@ -252,9 +252,10 @@ bool grammar_closing(const struct grammar_state *s, int32_t *id, struct error *e
     uint32_t *at = m->walk, best = 0, n = matcher_distance(m, s->config);
     *id = n == 0 && m->vocab->n_end_ids ? m->vocab->end_ids[0] : -1;
     at[0] = s->config;
-    for (uint32_t i = 0; i < t->n_nodes && n > 0;) {
+    for (uint32_t i = 0; i < t->n_nodes && n > 0 && !m->too_many;) {
         const struct trie_node *node = &t->nodes[i];
         uint32_t to = matcher_step(m, at[node->depth - 1], node->byte);
+        matcher_work(m, m->configs.sets[to].n);
         if (to == CONFIG_DEAD || matcher_distance(m, to) + node->depth != n) {
             i = node->end;
             continue;

@@ -16,7 +16,8 @@ enum {
     MOST_TABLES = 16,
     COUNTS = 32, // tokens of more characters are rare: looked at one by one
     MOST_MASK_BYTES = 24 << 20,
-    PREPARED = 8, // masks made before an answer begins
+    PREPARED = 8, // masks made before an answer begins, as long as they take fewer rounds
+    PREPARED_ROUNDS = 1 << 22,
 };
 
 struct class_table {
@@ -201,7 +202,7 @@ static void walk(struct grammar_matcher *m, const struct trie *t, uint32_t confi
 {
     uint32_t *at = m->walk;
     at[0] = config;
-    for (uint32_t i = 0; i < t->n_nodes;) {
+    for (uint32_t i = 0; i < t->n_nodes && !m->too_many;) {
         const struct trie_node *node = &t->nodes[i];
         if (skip && node->depth == 1 && skip[node->byte]) {
             i = node->end;
@@ -222,7 +223,7 @@ static void walk(struct grammar_matcher *m, const struct trie *t, uint32_t confi
 
 // Whether of all that can follow config only the class itself takes the bytes it begins with.
 // *inside: characters of the class can follow.
-static bool alone(const struct grammar_matcher *m, const struct class_table *t, uint32_t config,
+static bool alone(struct grammar_matcher *m, const struct class_table *t, uint32_t config,
                   bool *inside)
 {
     const struct automaton *a = &m->grammar->a;
@@ -236,6 +237,7 @@ static bool alone(const struct grammar_matcher *m, const struct class_table *t, 
             *inside = true;
             continue;
         }
+        matcher_work(m, 1 + (q->kind == STATE_EDGES ? 8 * (q->b - q->a) : 0));
         for (uint32_t k = q->a; q->kind == STATE_EDGES && k < q->b; k++)
             for (unsigned c = a->edges[k].lo; c <= a->edges[k].hi; c++)
                 if (t->lead[c])
@@ -262,7 +264,7 @@ static bool from_table(struct grammar_matcher *m, const struct class_table *t, u
     // How far: characters of the class, one after another, while they are alike.
     uint32_t n = 0, at = config;
     bool inside, loops = false;
-    for (; n <= t->most; n++) {
+    for (; n <= t->most && !m->too_many; n++) {
         if (!alone(m, t, at, &inside))
             return false;
         if (!inside)
@@ -360,7 +362,8 @@ void masks_prepare(struct grammar_matcher *m)
 {
     uint32_t configs[PREPARED] = {m->start}, n = 1;
     struct error ignored;
-    for (uint32_t i = 0; i < n && mask_at(m, configs[i], &ignored); i++)
+    const uint64_t most = m->done + PREPARED_ROUNDS;
+    for (uint32_t i = 0; i < n && m->done <= most && mask_at(m, configs[i], &ignored); i++)
         for (unsigned byte = 0; byte < 256 && n < PREPARED; byte++) {
             const uint32_t to = matcher_step(m, configs[i], (unsigned char)byte);
             bool known = to == CONFIG_DEAD;
@@ -400,7 +403,7 @@ bool grammar_keep_near(struct grammar_state *s, uint64_t most, uint32_t *bits, s
     struct grammar_matcher *m = s->matcher;
     const struct trie *t = &m->vocab->trie;
     m->walk[0] = s->config;
-    for (uint32_t i = 0; i < t->n_nodes;) {
+    for (uint32_t i = 0; i < t->n_nodes && !m->too_many;) {
         const struct trie_node *node = &t->nodes[i];
         uint32_t to = matcher_step(m, m->walk[node->depth - 1], node->byte);
         if (to == CONFIG_DEAD) {
@@ -408,6 +411,7 @@ bool grammar_keep_near(struct grammar_state *s, uint64_t most, uint32_t *bits, s
             continue;
         }
         m->walk[node->depth] = to;
+        matcher_work(m, m->configs.sets[to].n);
         bool near = matcher_distance(m, to) <= most;
         for (uint32_t e = node->first; e < node[1].first && !near; e++) {
             int32_t id = t->entries[e].id;

@@ -3,8 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Kept configurations and frames are forgotten beyond this; one mask may take four times as much.
-enum { MOST_CONFIGS = 1 << 15, MOST_POOL_BYTES = 32 << 20, MOST_PAIRS = 1 << 16 };
+// Kept configurations and frames are forgotten beyond this; one mask may take four times as much,
+// and so many rounds, which take a second or two.
+enum {
+    MOST_CONFIGS = 1 << 15,
+    MOST_POOL_BYTES = 32 << 20,
+    MOST_PAIRS = 1 << 16,
+    MOST_ROUNDS = 1 << 26
+};
 
 // More is kept than one mask may take.
 static bool too_large(const struct grammar_matcher *m)
@@ -134,6 +140,7 @@ static void spread(struct grammar_matcher *m, bool fresh)
     const struct automaton *a = &m->grammar->a;
     while (m->todo.n && !m->failed && !m->too_many) {
         uint64_t x = m->todo.data[--m->todo.n];
+        matcher_work(m, 1);
         uint32_t state = (uint32_t)(x >> 32), frames = (uint32_t)x;
         if (!alive(a, state) || !meet(m, x))
             continue;
@@ -161,6 +168,7 @@ static void spread(struct grammar_matcher *m, bool fresh)
             if (a->states[q->b].kind == STATE_RETURN) { // the callee returns to the caller's frames
                 uint32_t n;
                 const uint64_t *f = setpool_get(&m->frames, frames, &n);
+                matcher_work(m, n);
                 for (uint32_t i = 0; i < n; i++)
                     call(m, q->a, (uint32_t)(f[i] >> 32), (uint32_t)f[i]);
             } else {
@@ -241,6 +249,7 @@ uint32_t matcher_compute_step(struct grammar_matcher *m, uint32_t config, unsign
     const uint64_t *pairs = setpool_get(&m->configs, config, &n);
     for (uint32_t i = 0; i < n; i++) {
         const struct state *q = &a->states[pairs[i] >> 32];
+        matcher_work(m, 1 + (q->kind == STATE_EDGES ? q->b - q->a : 0));
         if (q->kind != STATE_EDGES)
             continue;
         for (uint32_t k = q->a; k < q->b; k++)
@@ -258,14 +267,16 @@ bool matcher_ok(struct grammar_matcher *m, struct error *err)
 {
     bool failed = m->failed, too_many = m->too_many;
     m->failed = m->too_many = false;
+    m->most = m->done + MOST_ROUNDS;
     if (failed)
         return error_oom(err, "the grammar's automaton",
                          setpool_bytes(&m->configs) + setpool_bytes(&m->frames));
     if (too_many)
         return error_set(err, ERR_FAIL,
                          "the grammar is too ambiguous here: more than %d ways to read the answer, "
-                         "or %d states between tokens; make its alternatives begin differently",
-                         MOST_PAIRS, 4 * MOST_CONFIGS);
+                         "%d states between tokens, or %d steps for the next one; make its "
+                         "alternatives begin differently",
+                         MOST_PAIRS, 4 * MOST_CONFIGS, MOST_ROUNDS);
     return true;
 }
 
@@ -386,6 +397,7 @@ struct grammar_matcher *grammar_matcher_create(const struct grammar *g,
     }
     m->grammar = g;
     m->vocab = v;
+    m->most = MOST_ROUNDS;
     if (!setpool_init(&m->frames) || !setpool_init(&m->configs))
         m->failed = true;
     else

@@ -47,7 +47,8 @@ struct grammar_matcher {
     struct pairs seeds, todo, out, calls;
     uint64_t *seen; // open addressing: pairs + 1, 0: free
     size_t n_seen, cap_seen;
-    bool failed, too_many; // since the step began
+    bool failed, too_many; // since matcher_ok was asked last
+    uint64_t done, most;   // rounds of steps; and how many there may be until it is asked again
     uint32_t *rest;        // (n_rest) fewest bytes behind a set of frames to the end of the text
     size_t n_rest, cap_rest;
     // Masks (mask.c).
@@ -75,8 +76,17 @@ static inline uint32_t matcher_step(struct grammar_matcher *m, uint32_t config, 
     return to != CONFIG_UNKNOWN ? to : matcher_compute_step(m, config, symbol);
 }
 
+// n more rounds of a loop that a grammar may make long.
+static inline void matcher_work(struct grammar_matcher *m, uint64_t n)
+{
+    m->done += n;
+    m->too_many |= m->done > m->most;
+}
+
+// Asked at the end of each look at what may follow.
 bool matcher_ok(struct grammar_matcher *m, struct error *err);
-// The fewest bytes from it to the end of the text.
+// The fewest bytes from it to the end of the text. Takes a round for each of its pairs, which
+// whoever asks for many has to count.
 uint32_t matcher_distance(struct grammar_matcher *m, uint32_t config);
 bool matcher_accepting(const struct grammar_matcher *m, uint32_t config);
 // Forgets what no state needs, when much is kept. Configurations of states get other numbers.

@@ -1,6 +1,7 @@
 """GBNF against an independent recogniser, masks against every token tried one by one."""
 import os
 import random
+import string
 
 import numpy as np
 import pytest
@@ -317,3 +318,21 @@ def test_what_a_chain_of_rules_keeps_is_bounded():
     with pytest.raises(Refused) as e:
         Grammar(chain(20000))
     assert "too ambiguous" in str(e.value)
+
+
+def counts(n):
+    """Alternatives of which each takes texts with an even number of other letters: which of them can end differs for every text."""
+    rng, letters = random.Random(1), string.ascii_lowercase
+    odd = ["".join(c for c in letters if rng.random() < .5) for _ in range(n)]
+    return ("root ::= " + " | ".join(f"r{i}" for i in range(n)) + "\n" +
+            "".join(f"r{i} ::= [^{s}]* ([{s}] [^{s}]* [{s}] [^{s}]*)*\n" for i, s in enumerate(odd)))
+
+
+def test_how_long_is_looked_for_what_may_come_next_is_bounded():
+    """A mask took many seconds, in which no Ctrl-C was heard; and as many as eight were made before the answer began."""
+    words = [a + b + c for a in string.ascii_lowercase for b in ["", *string.ascii_lowercase] for c in ("", *string.ascii_lowercase) if b or not c]
+    vocab = Vocab([w.encode() for w in words] + [b""], [len(words)])
+    assert len(State(Grammar(counts(10), vocab)).allowed()) == len(words) + 1
+    s = State(Grammar(counts(1500), vocab))
+    assert s.allowed() is None
+    assert s.take(b"ab") == 2  # which is a short look
