@@ -1,4 +1,5 @@
 // options -> devices -> one of the ways in. The only place that exits and prints errors.
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -196,6 +197,9 @@ static int run_program(int argc, char **argv)
 {
     struct options opt;
     const double began = clock_now();
+    // What is larger goes back to the system when it is freed, and grows without a copy. (Unless it
+    // is told, the library takes 32 MB for that once it has seen such sizes.)
+    mallopt(M_MMAP_THRESHOLD, 8 << 20);
     fd_fill_standard(); // before anything else is opened
     struct program p = program_of(&opt, began);
     p.cancel = signals_begin();

@@ -7,6 +7,7 @@ import shutil
 import stat
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -382,15 +383,21 @@ def test_a_prompt_without_end_is_refused_with_the_limit(hokku):
     assert r.returncode == 1 and b"larger than 268,435,456 bytes" in r.stderr
 
 
+# Runs what its arguments say, and writes behind what that says to standard error: the exit code, and the most memory it had. (Small
+# itself, since that is counted from the fork on.)
+COUNTER = """import os, sys
+pid = os.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss, sep="\\n", file=sys.stderr)"""
+
+
 def peak(home, data, *args):
     """The most memory that the program had, in bytes, and its result."""
-    p = subprocess.Popen([HOKKU, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=home)
-    p.stdin.write(data)
-    p.stdin.close()
-    err = p.stderr.read()
-    _, status, usage = os.wait4(p.pid, 0)
-    p.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss * 1024, p.returncode, err
+    r = subprocess.run([sys.executable, "-S", "-c", COUNTER, HOKKU, *args], input=data, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=home)
+    *err, code, most = r.stderr.splitlines()
+    return int(most) * 1024, int(code), b"\n".join(err)
 
 
 @pytest.mark.parametrize("what", ["words", "one word", "one word of all letters", "characters of three bytes", "lines", "spaces"])
