@@ -275,6 +275,8 @@ static void percent_int(struct percent *p, struct sb *out, struct val v, struct 
 
 static void percent_char(struct percent *p, struct sb *out, struct val v, const struct spec *s)
 {
+    if (v.kind == V_BOOL)
+        v = val_with_origin(val_int(v.b), v.origin);
     if (v.kind == V_INT) {
         struct sb b = {0};
         char text[4];

@@ -35,6 +35,7 @@ CORNERS = [
     "{% set n = namespace() %}{% with n.x = 1 %}{{ n.x }}{% endwith %}",
     # precision and width by argument, and ASCII
     "{{ '%.*f' % (-1, 2.567) }} {{ '%.*f' % (0, 2.567) }} {{ '%*d' % (-5, 3) }}|", "{{ '%a' % 'é😀x' }} {{ '%a' % '' }} {{ '%r' % 'é' }}",
+    "{{ '%c%c' % (true, false) }}", "{{ '{:c}'.format(true) }}", "{{ '%c' % 1.0 }}",
     # rounding up and down: no negative zero, no infinity
     "{{ (-0.3)|round(0, 'ceil') }} {{ (-0.0)|round(0, 'floor') }} {{ (-0.3)|round }} {{ 0|round(0, 'ceil') }}", "{{ ('1e999'|float)|round(0, 'floor') }}",
     "{{ 1e16|round(300, 'ceil') }}", "{{ 2.5|round(400, 'ceil') }}", "{{ 2.5|round(-400, 'floor') }}",
