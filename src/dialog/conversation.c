@@ -368,6 +368,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
     if (m.n_runs > 0 || ok) {
         forget_undone(c);
         c->messages[c->n_messages++] = m;
+        c->behind = false;
     } else {
         message_release(&m);
     }
@@ -400,8 +401,10 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
         m->has_end_token = true;
         m->partial = was_partial;
     }
-    if (m->n_runs > n_runs)
+    if (m->n_runs > n_runs) {
         forget_undone(c);
+        c->behind = false;
+    }
     answering_release(&a);
     return ok;
 }
@@ -456,6 +459,7 @@ static void rewind_to_messages(struct conversation *c)
         while (n < ids.len && n < seq_len(c->session.seq) && ids.data[n] == memory[n])
             n++;
     }
+    c->behind = n < ids.len;
     ids_release(&ids);
     conversation_rewind(c, n);
 }
@@ -497,6 +501,7 @@ size_t conversation_redo(struct conversation *c, size_t n_turns)
         } while (c->n_undone > 0 && c->messages[c->n_messages].role != ROLE_USER);
         redone++;
     }
+    c->behind |= redone > 0;
     keep_as_last_answer(c);
     return redone;
 }
@@ -514,6 +519,7 @@ void conversation_put_answer(struct conversation *c, struct message *answer)
 {
     c->messages[c->n_messages++] = *answer;
     *answer = (struct message){.role = ROLE_ASSISTANT};
+    c->behind = true; // (what was to come in its place may have been read)
     bring_undone(c);
     keep_as_last_answer(c);
 }
@@ -540,6 +546,7 @@ void conversation_take_messages(struct conversation *c, struct conversation *fro
     c->system_merged = from->system_merged;
     c->special = from->special;
     c->now = from->now;
+    c->behind = true;
     from->messages = NULL;
     from->n_messages = from->n_undone = from->cap = 0;
 }

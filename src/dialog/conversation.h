@@ -61,6 +61,7 @@ struct conversation {
     struct message *stash; // owned: what could be redone before the last message was added
     size_t n_stash;
     bool has_system;
+    bool behind;                 // the memory ends before the messages do, until the next answer
     size_t first_kept;           // messages before it (the system prompt excepted) are dropped
     bool system_merged;          // the template refuses system prompts: it leads the first message
     bool special;                // without a template: names of control tokens mean these tokens

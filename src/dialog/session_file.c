@@ -180,7 +180,8 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     double start = clock_now();
     uint32_t n_vocab = c->model->hp.n_vocab;
     bool ok = false;
-    *out = (struct session_loaded){.cut = p->cut, .n_tokens = p->timeline.len};
+    *out = (struct session_loaded){
+        .cut = p->cut, .n_tokens = p->timeline.len, .behind = number_of(p->meta, "tokens") == 0};
     if (strcmp(text_of(p->meta, "fingerprint"), c->model->fingerprint) != 0) {
         const char *file = text_of(p->meta, "model_path");
         const bool gone = *file && access(file, R_OK) != 0;
@@ -215,6 +216,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     if (n > 0 && p->timeline.len == n + 1 && out->kv != SESSION_KV_STALE)
         seq_append(s, p->timeline.data + n, 1, NULL);
     conversation_take_messages(c, &fresh);
+    c->behind = out->behind || seq_len(s) < p->timeline.len;
     c->session.stats = (struct session_stats){.n_dropped = (size_t)number_of(p->meta, "dropped")};
     out->seconds = clock_now() - start;
     ok = true;
@@ -471,8 +473,10 @@ static const char *const of_memory[] = {"weights",      "device",       "kv_form
 
 // memory: the description of the memory that stays in the file; NULL: it is that of c.
 static char *describe(const struct conversation *c, const json_t *settings, size_t n_kv,
-                      size_t n_tokens, const json_t *memory)
+                      const json_t *memory)
 {
+    // How many there are is not known before the rest has been read again.
+    const size_t n_tokens = c->behind ? 0 : seq_len(c->session.seq);
     const struct engine *e = c->session.engine;
     const struct model *m = c->model;
     json_t *j = json_object();
@@ -693,10 +697,7 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     size_t n_kv = kept_kv(w, c);
     if (w->text_only && n_kv > w->file.n_kv)
         n_kv = w->file.n_kv;
-    // How many there are is not known before the rest has been read again.
-    const bool part = w->loaded.part && seq_len(c->session.seq) <= w->loaded.c.ids.len;
-    char *meta = describe(c, settings, n_kv, part ? 0 : seq_len(c->session.seq),
-                          keep ? w->loaded.meta : NULL);
+    char *meta = describe(c, settings, n_kv, keep ? w->loaded.meta : NULL);
     bool ok = meta || error_oom(err, "the description of a session", 4096);
     if (ok) {
         // Once more than half of the file would be dead, it is written anew.
@@ -724,7 +725,6 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     if (ok && !keep) {
         json_decref(w->loaded.meta);
         w->loaded.meta = NULL;
-        w->loaded.part = part;
     }
     free(meta);
     return ok;

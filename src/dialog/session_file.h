@@ -19,6 +19,7 @@ struct session_loaded {
     enum session_kv kv;
     char kv_reason[160];   // why it is stale
     size_t n_tokens;       // of its timeline; the memory has those of them that could be restored
+    bool behind;           // the messages go on behind them
     bool template_changed; // saved with another chat template
     bool cut;              // what was saved last is not all there: this is the state before
     double seconds;        // that it took

@@ -44,7 +44,8 @@ static bool put_line(const struct session_table *t, const char *name, const stru
     session_name_column(t, name, out);
     buf_printf(out, "%s · %zu turn%s, ", when, i->turns, i->turns == 1 ? "" : "s");
     if (i->tokens > 0) // none: they are counted again when it is resumed
-        buf_printf(out, "%s tokens, ", format_number(tokens, i->tokens));
+        buf_printf(out, "%s token%s, ", format_number(tokens, i->tokens),
+                   i->tokens == 1 ? "" : "s");
     return buf_printf(out, "%s · %s", format_bytes(bytes, i->bytes), i->model);
 }
 

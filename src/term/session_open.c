@@ -140,8 +140,9 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
     buf_printf(note, "session %s: %zu turn%s", name, turns, turns == 1 ? "" : "s");
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
     const size_t restored = seq_len(c->session.seq);
-    if (loaded.n_tokens > 0)
-        buf_printf(note, ", %s tokens", format_number(a, loaded.n_tokens));
+    if (loaded.n_tokens > 0 && !loaded.behind)
+        buf_printf(note, ", %s token%s", format_number(a, loaded.n_tokens),
+                   loaded.n_tokens == 1 ? "" : "s");
     if (loaded.kv == SESSION_KV_RESTORED)
         buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
     else if (loaded.kv == SESSION_KV_STALE && restored > 0)

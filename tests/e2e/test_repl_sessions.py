@@ -323,6 +323,37 @@ def test_of_a_memory_that_the_context_has_no_room_for_it_is_said_how_much_is_res
     assert describe(path)["turns"] == 0 and describe(path)["tokens"] == 0
 
 
+def test_the_list_counts_no_tokens_of_a_memory_that_ends_before_the_messages(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one")
+    ask(hokku, tiny, "s", "two")
+    path = sessions / "s.session"
+    whole = describe(path)["tokens"]
+    c = chat("-m", tiny, "--session", "s")
+    assert f"2 turns, {whole} tokens" in c.first
+    c.say("/undo")
+    assert 0 < saved(path, 1)["tokens"] < whole
+    c.say("/redo")
+    assert c.leave() == 0
+    assert describe(path)["turns"] == 2 and describe(path)["tokens"] == 0
+    listed = hokku("sessions").stdout.decode()
+    assert "2 turns, " in listed and "token" not in listed
+    c = chat("-m", tiny, "--session", "s")
+    assert "2 turns, restored" in c.first
+    c.say("/set temp 0.5")  # changes nothing of that
+    assert c.leave() == 0
+    assert describe(path)["settings"]["temp"] == "0.5" and describe(path)["tokens"] == 0
+    ask(hokku, tiny, "s", "three")
+    assert describe(path)["tokens"] > whole
+
+
+def test_one_token_is_one(hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    one = json.dumps({**describe(path), "tokens": 1}).encode()
+    path.write_bytes(file((t, b, e, one if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+    assert ", 1 token, " in hokku("sessions").stdout.decode()
+
+
 def damaged_copies(data):
     rng = random.Random(1)
     for n in [0, 1, 7, 8, 15, 16, 63, 64, 100, len(data) // 2, len(data) - 1]:
