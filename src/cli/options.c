@@ -258,6 +258,22 @@ static bool is_setting(const struct option_def *d)
            d->offset != offsetof(struct options, dry_run);
 }
 
+// A path below ~, which no shell has read here, as the shell would have it; NULL: no memory.
+static const char *below_home(struct options *o, const struct option_def *d, const char *value)
+{
+    const char *tilde = option_tilde(d, value), *home = tilde ? home_directory() : NULL;
+    char **kept = &o->below_home[option_row(d)];
+    struct buf path = {0};
+    if (!home)
+        return value;
+    buf_printf(&path, "%.*s%s%s", (int)(tilde - value), value, home, tilde + 1);
+    if (path.data) {
+        free(*kept);
+        *kept = path.data;
+    }
+    return path.data;
+}
+
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
 // comment.
 bool options_read_config(struct options *o, char *text, size_t n, const char *label,
@@ -288,7 +304,8 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
                       d->long_name);
             d = NULL;
         }
-        if (!d || !option_store(o, d, value, err))
+        const char *path = d ? below_home(o, d, value) : value;
+        if (!d || !(path || error_oom(err, "the options", 4096)) || !option_store(o, d, path, err))
             return error_prefix(err, "%s:%d", label, number);
         note_origin(o, d, (struct option_origin){.line = number});
     }
@@ -674,5 +691,7 @@ void options_release(struct options *o)
     free(o->hub.home);
     buf_release(&o->config);
     buf_release(&o->notice);
+    for (size_t i = 0; i < OPTIONS_MAX_ROWS; i++)
+        free(o->below_home[i]);
     *o = (struct options){0};
 }

@@ -139,7 +139,8 @@ struct options {
     const char *runtime_dir;                   // XDG_RUNTIME_DIR
     bool homeless;                             // no $HOME, and the system knows no home of the user
     struct hub_environment hub;
-    struct buf config; // the configuration file; options point into it
+    struct buf config;                  // the configuration file; options point into it
+    char *below_home[OPTIONS_MAX_ROWS]; // owned: a row's value in it that began with ~/
     struct buf notice; // variables that are hardly meant as they are, in a line; empty: none
 };
 
@@ -212,6 +213,8 @@ size_t option_row(const struct option_def *d); // its number in the table
 // value found, what was expected).
 bool option_store(struct options *o, const struct option_def *d, const char *value,
                   struct error *err);
+// The ~ that a value's path, if the row takes one, begins with, alone or before a slash; NULL.
+const char *option_tilde(const struct option_def *d, const char *value);
 // Of an option that may be given more than once, forgets what was given: a source that goes before
 // others (options.c) has its own values alone.
 void option_forget(struct options *o, const struct option_def *d);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/decimal.h"
 #include "base/format.h"
@@ -109,10 +110,22 @@ static bool store_seed(struct options *o, const struct option_def *d, const char
     return !random || sampler_random_seed(&o->sampler.seed, err);
 }
 
+const char *option_tilde(const struct option_def *d, const char *value)
+{
+    const char *file = d->kind == OPT_STR && d->arg ? strstr(d->arg, "FILE") : NULL;
+    if (file && file > d->arg && file[-1] == '@') { // TEXT|@FILE
+        if (*value != '@')
+            return NULL;
+        value++;
+    }
+    return file && value[0] == '~' && (value[1] == '/' || !value[1]) ? value : NULL;
+}
+
 bool option_store(struct options *o, const struct option_def *d, const char *value,
                   struct error *err)
 {
     void *target = (char *)o + d->offset;
+    const char *tilde;
     errno = 0;
     long long i = 0;
     if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
@@ -132,6 +145,11 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
             d->offset != offsetof(struct options, model) &&
             d->offset != offsetof(struct options, model_draft))
             return bad_value(d, value, "a file's name", err);
+        if ((tilde = option_tilde(d, value)) && access(tilde, F_OK) != 0)
+            return bad_value(d, value,
+                             "a file (a shell takes ~ for the home only where a word begins with "
+                             "it: write $HOME)",
+                             err);
         if (d->choices) {
             int32_t ignored;
             if (!set_choice(d, value, &ignored, err))

@@ -53,6 +53,28 @@ def test_a_byte_order_mark_is_no_part_of_the_first_setting(hokku, tmp_path):
     assert r.returncode == 2 and b"config:1: --temp" in r.stderr, r
 
 
+def test_a_tilde_in_the_configuration_is_the_home_and_elsewhere_is_refused_by_name(hokku, tmp_path):
+    (tmp_path / "m.gguf").symlink_to(MODEL)
+    (tmp_path / "s.json").write_text('{"const": 7}')
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    config = tmp_path / "config/hokku/config"
+    config.write_text("model = ~/no.gguf\nmodel = ~/m.gguf\njson-schema @~/s.json\n")
+    r = hokku("hi")
+    assert r.returncode == 0 and r.stdout == b"7", r
+    config.write_text("model ~/no.gguf\n")
+    r = hokku("hi")
+    assert r.returncode == 3 and f"{tmp_path}/no.gguf: ".encode() in r.stderr, r
+    config.unlink()
+    said = b'found "%s", expected a file (a shell takes ~ for the home only where a word begins with it: write $HOME)'
+    for args, env, found in [(["--model=~/m.gguf"], {}, b"~/m.gguf"), ([], {"HOKKU_MODEL": "~/m.gguf"}, b"~/m.gguf"),
+                             (["-m", MODEL, "-j", "@~/s.json"], {}, b"@~/s.json")]:
+        r = hokku(*args, "hi", env=env)
+        assert r.returncode == 2 and said % found in r.stderr, r
+    (tmp_path / "~").mkdir()  # may be meant
+    (tmp_path / "~/m.gguf").symlink_to(MODEL)
+    assert hokku("--model=~/m.gguf", "-n", 1, "hi", cwd=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize("line", ["version", "help", "dry-run", "print-completion bash"])
 def test_what_is_no_setting_has_no_place_in_the_configuration(hokku, tmp_path, line):
     (tmp_path / "config/hokku").mkdir(parents=True)
