@@ -137,6 +137,18 @@ static void offer_kind(struct offers *to, enum complete_kind kind)
 
 // ------------------------------------------------------------------------------- the command line
 
+// What may follow a command of `hokku sessions`: names of so many, and whether then a file.
+static const struct session_command {
+    const char *name;
+    size_t sessions;
+    bool file;
+} session_commands[] = {{"list", 0, false},
+                        {"rm", SIZE_MAX, false},
+                        {"mv", 1, false},
+                        {"export", 1, true},
+                        {"search", 0, false}};
+enum { N_SESSION_COMMANDS = sizeof session_commands / sizeof *session_commands };
+
 // What came before the word under the cursor.
 struct before {
     size_t n_words;
@@ -144,7 +156,8 @@ struct before {
     const struct option_def *wants_value; // the last word is this option
     bool only_positional;                 // after --
     size_t n_positional;
-    bool rm; // models rm
+    bool rm;                            // models rm
+    const struct session_command *does; // sessions export
 };
 
 static void take_word(struct before *b, const char *word)
@@ -165,6 +178,9 @@ static void take_word(struct before *b, const char *word)
         b->wants_value = d && d->arg ? d : NULL;
     } else if (b->n_positional++ == 0) {
         b->rm = b->tool == TOOL_MODELS && strcmp(word, "rm") == 0;
+        for (size_t i = 0; b->tool == TOOL_SESSIONS && i < N_SESSION_COMMANDS; i++)
+            if (strcmp(word, session_commands[i].name) == 0)
+                b->does = &session_commands[i];
     }
 }
 
@@ -228,10 +244,13 @@ static bool offer_argument(struct offers *to, const struct before *b)
         offer(to, "rm", 2);
     if (b->tool == TOOL_PULL || b->rm)
         offer_kind(to, COMPLETE_MODELS);
-    if (b->tool == TOOL_SESSIONS && b->n_positional == 0)
-        offer_words(to, "list rm mv export search", " ");
-    if (b->tool == TOOL_REPLAY || (b->tool == TOOL_SESSIONS && b->n_positional > 0))
+    for (size_t i = 0; b->tool == TOOL_SESSIONS && b->n_positional == 0 && i < N_SESSION_COMMANDS;
+         i++)
+        offer(to, session_commands[i].name, strlen(session_commands[i].name));
+    if (b->tool == TOOL_REPLAY || (b->does && b->n_positional <= b->does->sessions))
         offer_kind(to, COMPLETE_SESSIONS);
+    if (b->tool == TOOL_SESSIONS)
+        return b->does && b->does->file && b->n_positional == b->does->sessions + 1;
     return b->tool != TOOL_MODELS && b->tool != TOOL_PULL;
 }
 

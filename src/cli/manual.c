@@ -106,7 +106,8 @@ static const char *zsh_arguments(enum tool t)
     case TOOL_PULL:
         return "model:_hokku_names models";
     case TOOL_SESSIONS:
-        return "session:{ compadd list rm mv export search; _hokku_names sessions; _files }";
+        return "session:{ case $words[3],$CURRENT in (*,3|-*) compadd list rm mv export search ;; "
+               "(rm,*|mv,4|export,4) _hokku_names sessions ;; (export,5) _files ;; esac }";
     case TOOL_MODELS:
         return "model:{ compadd rm; _hokku_names models }";
     default:

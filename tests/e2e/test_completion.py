@@ -116,6 +116,15 @@ def test_only_sessions_that_can_be_opened_are_offered(hokku, offered, sessions):
     assert set(hokku("--complete", "sessions").stdout.decode().split("\0")[:-1]) == want
 
 
+def test_what_follows_a_command_of_sessions_is_what_it_takes(offered, sessions):
+    assert offered("hokku sessions ") == ("words", ["list", "rm", "mv", "export", "search"])
+    assert offered("hokku sessions x") == offered("hokku sessions nothing ") == offered("hokku sessions search w") == ("words", [])
+    for line in ("export w", "mv w", "rm w", "rm work w", "rm a b c w"):
+        assert offered(f"hokku sessions {line}") == ("words", ["work", "wörk-2"])
+    assert offered("hokku sessions mv work w") == offered("hokku sessions export work a.md w") == offered("hokku sessions list w") == ("words", [])
+    assert offered("hokku sessions export work w") == ("files", [])
+
+
 def test_downloaded_models_complete(hokku, offered, tmp_path):
     assert offered("hokku models ") == ("words", ["rm"]) and offered("hokku models rm ") == ("words", [])
     for repo in ("Ann/One-GGUF", "Ann/$(touch PWNED)", "Bob/Two"):
@@ -221,6 +230,11 @@ def test_the_shells_complete(shell, sessions):
     (shell.cwd / "model.gguf").write_text("")
     assert shell.tab("hokku -m mod") == [b"-m", b"model.gguf"]
     assert shell.tab("hokku inspect mod") == [b"inspect", b"model.gguf"]
+    (shell.cwd / "worked.md").write_text("")
+    assert shell.tab("hokku sessions ex") == [b"sessions", b"export"]
+    assert shell.tab("hokku sessions export wor") == [b"sessions", b"export", b"work"]
+    assert shell.tab("hokku sessions export work wor") == [b"sessions", b"export", b"work", b"worked.md"]
+    assert shell.tab("hokku sessions rm work wor") == [b"sessions", b"rm", b"work", b"work"]
 
 
 def test_zsh_completes_also_where_its_completion_is_sourced(home, tmp_path, sessions):
