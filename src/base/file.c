@@ -7,20 +7,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/utf8.h"
 
-bool fd_wait(int fd, const struct cancel *cancel)
+bool fd_wait_for(int fd, double seconds, const struct cancel *cancel)
 {
     // A signal that comes just before poll() is seen after this many milliseconds.
     enum { LATE = 50 };
     struct pollfd p = {.fd = fd, .events = POLLIN};
+    const double end = clock_now() + seconds;
     while (!cancel_asked(cancel)) {
-        int n = poll(&p, 1, cancel ? LATE : -1);
+        int n = poll(&p, 1, cancel || seconds >= 0 ? LATE : -1);
         if (n > 0 || (n < 0 && errno != EINTR))
             return true; // read() will say what is wrong
+        if (seconds >= 0 && clock_now() >= end)
+            break;
     }
     return false;
+}
+
+bool fd_wait(int fd, const struct cancel *cancel)
+{
+    return fd_wait_for(fd, -1, cancel);
 }
 
 bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cancel *cancel,

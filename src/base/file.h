@@ -24,6 +24,8 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
 
 // Waits until a read of fd would not wait. False when asked to end (cancel may be NULL).
 bool fd_wait(int fd, const struct cancel *cancel);
+// The same, but at most so long: then false, too.
+bool fd_wait_for(int fd, double seconds, const struct cancel *cancel);
 
 // Standard input, output and error that were closed become /dev/null: else what is opened next
 // would get their number. It is there to be read alone: an answer written to a closed output fails.

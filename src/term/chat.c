@@ -61,6 +61,16 @@ static bool read_system(struct chat *c, struct error *err)
     return ok;
 }
 
+// A script that has a pipe for its input, to which nobody writes, looks like a program that hangs.
+static void say_waiting(const struct program *p)
+{
+    enum { PATIENCE = 2 }; // seconds
+    if (p->stderr_tty && !p->stdin_tty && !p->opt->quiet &&
+        !fd_wait_for(STDIN_FILENO, PATIENCE, p->cancel) && !cancel_asked(p->cancel))
+        out_say("hokku: waiting for standard input, which is part of the prompt, to end (with "
+                "</dev/null there is none)");
+}
+
 // Argument, then -f FILE, then standard input, a blank line between. "-f -" asks for the input,
 // also where it is a terminal.
 static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
@@ -75,9 +85,11 @@ static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
         buf_clear(&part);
         if (source == 0 && o->file && !dash)
             ok = file_read_waiting(o->file, MAX_PROMPT_BYTES, c->p->cancel, &part, err);
-        if (source == 1 && with_stdin)
+        if (source == 1 && with_stdin) {
+            say_waiting(c->p);
             ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, c->p->cancel, &part,
                              err);
+        }
         file_drop_ends(&part);
         if (ok && part.len) {
             if (c->prompt.len)

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -442,6 +443,22 @@ def test_an_empty_prompt_is_the_same_however_it_is_empty(hokku, stories, tmp_pat
                            (["-f", tmp_path / "empty"], {}, b"the file is"), (["-f", "-"], {}, b"standard input is"), (["-no-cnv", ""], {}, b"it is")):
         r = hokku("-m", stories, *args, **kw)
         assert r.returncode == 2 and b"no prompt: %s empty; " % what in r.stderr, r
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_who_waits_for_standard_input_says_so_on_a_terminal(home, stories, quiet):
+    ours, theirs = os.openpty()
+    args = [HOKKU, "-m", stories, "-no-cnv", "--temp", "0", "-n", "3", *["-q"] * quiet, "Once"]
+    p = subprocess.Popen(args, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    said = select.select([ours], [], [], 4 if quiet else 20)[0]
+    assert bool(said) != quiet
+    if said:
+        assert os.read(ours, 4096).startswith(b"hokku: waiting for standard input, which is part of the prompt, to end (with </dev/null there is none)")
+    assert p.poll() is None
+    answer = p.communicate(b"upon a time", timeout=60)[0]
+    os.close(ours)
+    assert p.returncode == 0 and answer
 
 
 def test_a_closed_standard_input_is_an_empty_one(home, stories):
