@@ -28,16 +28,44 @@ static int newest_first(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+// An object with the name and, where JSON has no such text, its bytes: a name has no % of its own.
+static json_t *named_object(const char *name)
+{
+    json_t *j = json_pack("{s:o}", "name", json_text(name, strlen(name)));
+    struct buf bytes = {0};
+    for (const char *p = name; *p; p++)
+        buf_printf(&bytes, (unsigned char)*p < 0x80 ? "%c" : "%%%02X", (unsigned char)*p);
+    const bool ok =
+        utf8_valid(name, strlen(name)) ||
+        (!bytes.failed && json_object_set_new(j, "name_bytes", json_string(buf_str(&bytes))) == 0);
+    buf_release(&bytes);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+// What j, which may be NULL, has, and then more, which is taken; NULL: no memory.
+static json_t *with(json_t *j, json_t *more)
+{
+    const bool ok = json_object_update(j, more) == 0;
+    json_decref(more);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 static json_t *row_object(const struct row *r)
 {
     const struct session_info *i = &r->info;
+    json_t *j = named_object(r->name);
     if (!r->good)
-        return json_pack("{s:o, s:o}", "name", json_text(r->name, strlen(r->name)), "error",
-                         json_text(r->err.text, strlen(r->err.text)));
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:s}", "name",
-                     json_text(r->name, strlen(r->name)), "saved_at", (json_int_t)i->saved_at,
-                     "turns", (json_int_t)i->turns, "tokens", (json_int_t)i->tokens, "bytes",
-                     (json_int_t)i->bytes, "model", i->model, "device", i->device);
+        return with(j, json_pack("{s:o}", "error", json_text(r->err.text, strlen(r->err.text))));
+    return with(j,
+                json_pack("{s:I, s:I, s:I, s:I, s:s, s:s}", "saved_at", (json_int_t)i->saved_at,
+                          "turns", (json_int_t)i->turns, "tokens", (json_int_t)i->tokens, "bytes",
+                          (json_int_t)i->bytes, "model", i->model, "device", i->device));
 }
 
 static bool put_row(const struct session_table *t, const struct row *r, json_t *list,
@@ -194,10 +222,10 @@ static bool put_match(const char *name, size_t turn, const struct message *m, co
                           begin > m->text.data && begin[-1] != '\n' ? "…" : "") &&
                buf_append(out, begin, n) && // (with a NUL byte, too)
                buf_puts(out, end < last && *end != '\n' ? "…\n" : "\n");
-    return json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o}", "name",
-                                                 json_text(name, strlen(name)), "turn",
-                                                 (json_int_t)turn, "role", role[m->role], "text",
-                                                 json_text(begin, n))) == 0;
+    return json_array_append_new(list,
+                                 with(named_object(name),
+                                      json_pack("{s:I, s:s, s:o}", "turn", (json_int_t)turn, "role",
+                                                role[m->role], "text", json_text(begin, n)))) == 0;
 }
 
 static bool search(const struct options *o, const char *what, struct buf *out, struct error *err)

@@ -11,6 +11,7 @@ import stat
 import struct
 import subprocess
 import time
+import urllib.parse
 
 import pexpect
 import pytest
@@ -150,7 +151,13 @@ def test_a_list_has_its_columns_and_every_session_whatever_the_names(chat, hokku
     for listed in (hokku("sessions").stdout.decode(errors="replace"), chat("-m", tiny, cols=200).say("/sessions")):
         rows = dict(re.findall(r"(?m)^(\S+)( +)(?=20\d\d-|\S*/草)", listed))
         assert set(rows) == names and all(wcswidth(name + blanks) == 21 for name, blanks in rows.items()), listed
-    assert {s["name"] for s in json.loads(hokku("sessions", "--json").stdout)} == names
+    listed = json.loads(hokku("sessions", "--json").stdout)
+    assert {s["name"] for s in listed} == names
+    # By that a script can name it.
+    found = json.loads(hokku("sessions", "search", "one", "--json").stdout)
+    for rows in (listed, found):
+        assert {s["name"]: s["name_bytes"] for s in rows if "name_bytes" in s} == {"caf\ufffd": "caf%E9"}
+    assert hokku("sessions", "rm", os.fsdecode(urllib.parse.unquote_to_bytes("caf%E9"))).returncode == 0
 
 
 def in_terminal(home, columns, *args):
