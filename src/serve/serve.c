@@ -183,6 +183,7 @@ static void drain(struct server *s)
 bool serve_run(const struct program *p, struct error *err)
 {
     struct server s = {.p = p, .where = {.fd = -1}};
+    signal(SIGPIPE, SIG_IGN); // who reads what it says may go: its clients stay
     bool ok = open_place(&s, err) && open_worker(&s, err) && open_http(&s, err);
     if (ok) {
         mapped_watch(&s.worker.stop);

@@ -3,12 +3,13 @@ import json
 import math
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, ROOT
+from conftest import HOKKU, ROOT, wait_until
 from server import BUILTIN, serving
 from test_serve import USER, any_served  # noqa: F401 (fixture)
 from test_serve_door import AS_SYSTEMD
@@ -220,3 +221,17 @@ def test_a_path_that_is_taken_is_left_alone_and_said(home, hokku, tmp_path):
     with serving(home) as s:
         r = hokku("serve", *BUILTIN, "--listen", f"{s.host}:{s.port}")
         assert r.returncode == 1 and b"another program listens there; port 0 finds a free one\n" in r.stderr, r
+
+
+def test_a_server_stays_when_who_read_its_messages_has_gone(home, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    p = subprocess.Popen([HOKKU, "serve", *map(str, BUILTIN), "-v", "--listen", f"unix:{tmp_path}/s"], env=home, stdin=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    wait_until(lambda: p.poll() is not None or (tmp_path / "s").exists())
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(tmp_path / "s"))
+        s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert b"200" in s.recv(100)
+    p.terminate()
+    assert p.wait() == -signal.SIGTERM
