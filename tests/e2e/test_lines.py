@@ -336,6 +336,11 @@ def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
     assert again["seed"] == first["seed"] and again["tokens"] == first["tokens"]
 
 
+def test_a_seed_that_nobody_named_is_one_that_any_reader_of_json_keeps(hokku):
+    seeds = [json.loads(hokku("-n", 1, "--json", "hi").stdout)["seed"] for _ in range(4)]
+    assert len(set(seeds)) == 4 and all(type(s) is int and s < 2**53 for s in seeds)
+
+
 @pytest.mark.parametrize("seed", ['"18446744073709551616"', '"-1"', '" 1"', '""', '"1\\u0000"', "1.0", "-1"])
 def test_what_is_no_seed_is_said(hokku, seed):
     r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "seed": %s}' % seed)
