@@ -43,13 +43,26 @@ static void end_thinking(struct sink *s)
     out_text(OUT_STDERR, "\n", 1, NULL);
 }
 
+// Where a NUL byte ends an answer, none is in it.
+static bool emit_without_nul(struct sink *s, const char *text, size_t n, struct error *err)
+{
+    static const char instead[] = "\xEF\xBF\xBD"; // U+FFFD
+    const char *nul;
+    for (; (nul = memchr(text, '\0', n)); n -= (size_t)(nul + 1 - text), text = nul + 1)
+        if ((nul > text && !emit(s, true, text, (size_t)(nul - text), err)) ||
+            !emit(s, true, instead, sizeof instead - 1, err))
+            return false;
+    return n == 0 || emit(s, true, text, n, err);
+}
+
 static bool write_text(struct sink *s, const char *text, size_t n, struct error *err)
 {
     view_clear_progress(&s->view);
     end_thinking(s);
     if (n)
         s->ends_with_newline = text[n - 1] == '\n';
-    return s->b->opt->json || emit(s, true, text, n, err);
+    return s->b->opt->json ||
+           (s->b->opt->null ? emit_without_nul(s, text, n, err) : emit(s, true, text, n, err));
 }
 
 static bool on_text(void *user, enum answer_part part, const char *text, size_t n,
@@ -276,6 +289,9 @@ bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mo
         out_text(OUT_STDERR, "\n", 1, NULL);
     if (ok && (s->why.n > 0 || o->stats))
         batch_clear_progress(b);
+    if (ok && o->null && !o->json && memchr(buf_str(&s->text), '\0', s->text.len))
+        on_notice(s, "a NUL byte of the answer is written as U+FFFD, since one ends it (-0); with "
+                     "--json it is kept");
     if (ok && r->finish == FINISH_CONTEXT)
         say_cut(s);
     if (ok && s->why.n > 0)

@@ -327,6 +327,19 @@ def test_what_a_request_sets_is_what_the_options_set(hokku):
     assert len({tuple(j["tokens"]) for j in got}) == 5 and [j["seed"] for j in got] == [7, 5, 7, 7, 8]
 
 
+@pytest.mark.parametrize("way,where", [("--lines", b"hokku: line 1: "), ("--turns", b"hokku: ")])
+def test_a_nul_byte_in_an_answer_ends_it_for_nobody(hokku, way, where):
+    args = [*SAMPLED, way, "--grammar", r'root ::= "a\x00b\x00"']
+    r = hokku(*args, "-0", input="one\ntwo\n")
+    assert r.stdout.decode().split("\0") == ["a\ufffdb\ufffd"] * 2 + [""]
+    said = b"a NUL byte of the answer is written as U+FFFD, since one ends it (-0); with --json it is kept\n"
+    assert where + said in r.stderr and r.stderr.count(said) == 2, r
+    r = hokku(*args, input="one\n")
+    assert r.stdout == b"a\0b\0\n" and said not in r.stderr
+    texts = [json.loads(j)["text"] for j in hokku(*args, "-0", "--json", input="one\ntwo\n").stdout.split(b"\0")[:-1]]
+    assert texts == ["a\0b\0"] * 2
+
+
 @pytest.mark.parametrize("seed", [2**53 - 1, 2**63 - 1, 2**63, 2**64 - 1])
 def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
     args = [*SAMPLED, "-n", 8, "--json"]
