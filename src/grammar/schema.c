@@ -647,7 +647,9 @@ static bool fail_empty(struct schema *s, const struct goal *of, const json_t *wh
     const bool merged = schema_flatten(s, &g) && schema_merge(s, &g, &m);
     const struct number_bounds *n = &m.number;
     const char *why = "its parts contradict each other";
-    if (merged && of->n > 0 && json_is_false(of->parts[of->n - 1].schema))
+    if (merged && of->n > 0 &&
+        (json_is_false(of->parts[of->n - 1].schema) ||
+         !schema_types(s, of->parts[of->n - 1].schema)))
         why = "what it needs has the schema false";
     else if (merged && s->indent && g.depth >= SCHEMA_INDENT_DEPTH &&
              (m.types & (TYPE_ARRAY | TYPE_OBJECT)))

@@ -171,7 +171,10 @@ enum kind {
     STRINGS,
     LIST,
     BOOLEAN,
-    TYPES
+    TYPES,
+    AT_LEAST,
+    AT_MOST,
+    NOT
 };
 
 static const struct {
@@ -190,11 +193,14 @@ static const struct {
     {"items", ITEMS},
     {"maxItems", COUNT},
     {"maxLength", COUNT},
+    {"maxProperties", AT_MOST},
     {"maximum", NUMBER},
     {"minItems", COUNT},
     {"minLength", COUNT},
+    {"minProperties", AT_LEAST},
     {"minimum", NUMBER},
     {"multipleOf", MULTIPLE},
+    {"not", NOT},
     {"oneOf", SCHEMAS},
     {"pattern", STRING},
     {"prefixItems", SCHEMAS},
@@ -240,7 +246,25 @@ static bool is_any_name(const json_t *v)
                                (!type || strcmp(type, "string") == 0));
 }
 
-static const char *wrong(enum kind kind, const json_t *v)
+static bool is_all(const json_t *v) // zod writes {"not": {}} where nothing may be
+{
+    return json_is_true(v) || (json_is_object(v) && json_object_size(v) == 0);
+}
+
+// How many properties every object that obeys the schema has.
+static size_t n_required(const json_t *schema)
+{
+    json_t *names = json_object(), *x;
+    size_t i;
+    json_array_foreach(json_object_get(schema, "required"), i, x)
+        json_object_set(names, json_string_value(x), x);
+    const size_t n = json_object_size(names);
+    json_decref(names);
+    return n;
+}
+
+// v: of the keyword, one of the schema's.
+static const char *wrong(enum kind kind, const json_t *schema, const json_t *v)
 {
     size_t n = 0, i;
     const char *key;
@@ -249,7 +273,7 @@ static const char *wrong(enum kind kind, const json_t *v)
     case ITEMS:
         if (json_is_array(v))
             return "one schema for all items: what has one for each is prefixItems, since 2020";
-        return wrong(SCHEMA, v);
+        return wrong(SCHEMA, schema, v);
     case SCHEMA:
         return is_schema(v) ? NULL : "a schema: an object, true or false";
     case SCHEMAS:
@@ -284,6 +308,20 @@ static const char *wrong(enum kind kind, const json_t *v)
         return json_is_array(v) && json_array_size(v) == 0
                    ? "the name of a type, or a list of one at least"
                    : NULL;
+    case AT_LEAST:
+        return is_whole(v) && json_number_value(v) >= 0 &&
+                       json_number_value(v) <= (double)n_required(schema)
+                   ? NULL
+                   : "at most the number of those in required: others are not enforced";
+    case AT_MOST:
+        return is_whole(v) && json_is_false(json_object_get(schema, "additionalProperties")) &&
+                       json_number_value(v) >=
+                           (double)json_object_size(json_object_get(schema, "properties"))
+                   ? NULL
+                   : "at least the number of those in properties, beside additionalProperties "
+                     "false: others are not enforced";
+    case NOT:
+        return json_is_false(v) || is_all(v) ? NULL : "{}, true or false: others are not enforced";
     default:
         return NULL;
     }
@@ -308,7 +346,7 @@ bool schema_keywords(struct schema *s, const json_t *schema)
         if (i < n && keywords[i].kind != LIST && // of which only the size is looked at
             !schema_work(s, json_array_size(v) + json_object_size(v)))
             return false;
-        const char *expected = i < n ? wrong(keywords[i].kind, v) : NULL;
+        const char *expected = i < n ? wrong(keywords[i].kind, schema, v) : NULL;
         if (expected) {
             char *found = json_line(v, 0);
             char text[FORMAT_TEXT];
@@ -350,14 +388,12 @@ static unsigned type_named(struct schema *s, const json_t *schema, const json_t 
 unsigned schema_types(struct schema *s, const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
-    unsigned types = 0;
-    if (!type)
-        return TYPE_ANY;
-    if (!json_is_array(type))
-        return type_named(s, schema, type);
+    unsigned types = type ? 0 : TYPE_ANY;
+    if (type && !json_is_array(type))
+        types = type_named(s, schema, type);
     for (size_t i = 0; i < json_array_size(type); i++)
         types |= type_named(s, schema, json_array_get(type, i));
-    return types;
+    return is_all(json_object_get(schema, "not")) ? 0 : types;
 }
 
 // ---- $ref ----

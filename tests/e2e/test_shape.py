@@ -92,7 +92,7 @@ def test_alternatives_are_those_of_the_model(hokku):
 
 def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
     (tmp_path / "person.json").write_text(json.dumps(PERSON))
-    (tmp_path / "bad.json").write_text('{"type": "object",\n "not": {}}')
+    (tmp_path / "bad.json").write_text('{"type": "object",\n "not": {"required": ["a"]}}')
     c = chat(*BUILTIN, "-n", 80, "--json-close")
     assert "schema               off" in c.say("/set")
     assert f"schema               @{tmp_path}/person.json" in c.say(f"/set schema @{tmp_path}/person.json")
@@ -159,7 +159,7 @@ def test_bench_tells_what_masks_cost(hokku, tmp_path):
         assert j["n_vocab"] == 4096 and j["masks"] >= j["answers"] >= j["ended"] > 0
         assert 0 < j["mean_us"] <= j["max_us"] and j["p99_9_us"] <= j["max_us"] and j["prepare_ms"] > 0 < j["vocabulary_ms"]
         assert b"| mean us |" in hokku("bench", *BUILTIN[:2], "--grammar", tmp_path / name).stdout
-    (tmp_path / "bad.json").write_text('{"not": {}}')
+    (tmp_path / "bad.json").write_text('{"not": {"type": "null"}}')
     for name, words in ("bad.json", b"#/not"), ("nowhere.gbnf", b"--grammar"):
         r = hokku("bench", *BUILTIN[:2], "--grammar", tmp_path / name)
         assert r.returncode == 2 and words in r.stderr, r
@@ -202,7 +202,7 @@ def test_thinking_is_free_and_what_follows_obeys(hokku, tmp_path):
 
 
 @pytest.mark.parametrize("args,words", [
-    (["-j", '{"not": {}}'], b"line 1, column 2 (#/not)"),
+    (["-j", '{"not": {"type": "null"}}'], b"line 1, column 2 (#/not)"),
     (["-j", "@/nowhere.json"], b"--json-schema: /nowhere.json"),
     (["--grammar", "root ::= x"], b"--grammar: line 1, column 10"),
     (["--grammar", "root ::= [a]", "-j", "{}"], b"-j and --grammar cannot be combined: expected one of them"),
