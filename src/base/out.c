@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,6 +19,17 @@ bool out_is_pipe(enum out_stream s)
 {
     struct stat st;
     return fstat(s, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+void out_await_reader(enum out_stream s)
+{
+    enum { MOMENT_NS = 2000000, PATIENCE = 125 }; // in moments
+    int unread = 0, n = 0;
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+    } while (ioctl(s, FIONREAD, &unread) == 0 && unread > 0 && ++n < PATIENCE);
+    if (n > 0)
+        nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
 }
 
 size_t out_columns(enum out_stream s)

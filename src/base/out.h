@@ -13,6 +13,9 @@ enum out_stream { OUT_STDOUT = 1, OUT_STDERR = 2 }; // the descriptors
 
 bool out_is_terminal(enum out_stream s);
 bool out_is_pipe(enum out_stream s);
+// Waits until the pipe's reader has all that was written, and a moment more, in which it may write
+// it on; a quarter of a second at most.
+void out_await_reader(enum out_stream s);
 size_t out_columns(enum out_stream s); // of the terminal; 0 when unknown
 
 // Standard input, output and error become these (duplicated). Safe in a handler, and while others

@@ -285,8 +285,10 @@ bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mo
     // A pipe gets the exact answer; on the terminal behind it the shell's prompt should still begin
     // a line.
     if (ok && !o->json && !line_mode && !b->stdout_tty && b->stderr_tty && !s->ends_with_newline &&
-        !o->quiet && out_is_pipe(OUT_STDOUT))
+        !o->quiet && out_is_pipe(OUT_STDOUT)) {
+        out_await_reader(OUT_STDOUT); // else what `cat` shows would come behind
         out_text(OUT_STDERR, "\n", 1, NULL);
+    }
     if (ok && (s->why.n > 0 || o->stats))
         batch_clear_progress(b);
     if (ok && o->null && !o->json && memchr(buf_str(&s->text), '\0', s->text.len))

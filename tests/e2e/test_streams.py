@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -166,6 +167,31 @@ def test_a_pipe_that_does_not_block_loses_nothing_while_its_reader_is_slow(home,
         got = f.read()
     assert p.stderr.read() == b"" and p.wait() == 0
     assert got == hokku("inspect", "--json").stdout
+
+
+def test_the_line_of_a_terminal_ends_when_the_reader_of_the_pipe_has_the_answer(home):
+    """`hokku hi | cat`: the newline on standard error is for what cat has shown."""
+    def newline_comes_last():
+        r, w = os.pipe()
+        ours, theirs = os.openpty()
+        p = subprocess.Popen([HOKKU, "-n", "4", "--temp", "0", "hi"], env=home, stdin=subprocess.DEVNULL, stdout=w, stderr=theirs)
+        os.close(w)
+        shown, early, text = b"", False, b"-"
+        while text:
+            select.select([r], [], [])
+            time.sleep(0.02)
+            while select.select([ours], [], [], 0)[0]:
+                shown += os.read(ours, 100)
+            text = os.read(r, 100)
+            early |= text != b"" and b"\n" in shown
+        assert p.wait() == 0
+        while select.select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 100)
+        for fd in (r, ours, theirs):
+            os.close(fd)
+        assert b"\n" in shown
+        return not early
+    assert any(newline_comes_last() for _ in range(5))  # (a busy machine may be late)
 
 
 def test_a_broken_pipe_ends_quietly(home, stories):
