@@ -36,7 +36,8 @@ static bool complete(const struct options *o, struct buf *out, struct error *err
 {
     struct complete_names names = {0};
     struct buf templates = {0};
-    char **sessions = session_names(o->state_dir, &names.n_sessions);
+    char **sessions;
+    session_names(o->state_dir, &sessions, &names.n_sessions, NULL);
     named_template_list(&templates);
     names.sessions = (const char *const *)sessions;
     names.templates = buf_str(&templates);

@@ -231,25 +231,28 @@ bool session_name_check_new(const char *name, struct error *err)
                       name, SESSION_UNNAMED_MAX));
 }
 
-char *session_latest(const char *state_dir)
+bool session_latest(const char *state_dir, char **name, struct error *err)
 {
     size_t n;
-    char **names = session_names(state_dir, &n), *best = NULL;
+    char **names;
     struct timespec newest = {0};
     struct buf path = {0};
-    for (size_t i = 0; i < n; i++) {
+    *name = NULL;
+    bool ok = session_names(state_dir, &names, &n, err);
+    for (size_t i = 0; ok && i < n; i++) {
         struct stat st;
         if (!session_path(state_dir, names[i], &path, NULL) || lstat(path.data, &st) != 0 ||
             !S_ISREG(st.st_mode) || st.st_mtim.tv_sec < newest.tv_sec ||
             (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec < newest.tv_nsec))
             continue;
         newest = st.st_mtim;
-        free(best);
-        best = strdup(names[i]);
+        free(*name);
+        *name = strdup(names[i]);
+        ok = *name || error_oom(err, "a name", strlen(names[i]));
     }
     session_names_free(names, n);
     buf_release(&path);
-    return best;
+    return ok;
 }
 
 static bool is_file(const char *name)
@@ -313,7 +316,8 @@ bool session_remove(const char *state_dir, const char *name, struct error *err)
 void session_remove_old(const struct session_lock *l, const char *state_dir)
 {
     size_t n, n_unnamed = 1; // this one
-    char **names = session_names(state_dir, &n);
+    char **names;
+    session_names(state_dir, &names, &n, NULL);
     for (size_t i = n; i > 0; i--) // their names sort by time
         if (session_is_unnamed(names[i - 1]) && strcmp(names[i - 1], l->name) != 0 &&
             ++n_unnamed > SESSION_UNNAMED_MAX)
@@ -371,34 +375,50 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-char **session_names(const char *state_dir, size_t *n)
+static bool read_names(DIR *d, char ***names, size_t *n, struct error *err)
 {
-    struct buf path = {0};
-    char **names = NULL;
     size_t cap = 0;
-    *n = 0;
-    if (!state_dir)
-        return NULL;
-    buf_printf(&path, "%s/sessions", state_dir);
-    DIR *d = opendir(buf_str(&path));
-    buf_release(&path);
-    for (struct dirent *e; d && (e = readdir(d));) {
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)); errno = 0) {
         size_t len = strlen(e->d_name), tail = sizeof suffix - 1;
         if (e->d_name[0] == '.' || len <= tail || strcmp(e->d_name + len - tail, suffix) != 0)
             continue;
-        if (!array_grow(NULL, &names, *n, &cap, sizeof *names) ||
-            !(names[*n] = strndup(e->d_name, len - tail)))
-            break;
-        if (session_name_check(names[*n], NULL)) // others could not be opened
+        if (!array_grow(NULL, names, *n, &cap, sizeof **names) ||
+            !((*names)[*n] = strndup(e->d_name, len - tail)))
+            return error_oom(err, "the names of the sessions", len);
+        if (session_name_check((*names)[*n], NULL)) // others could not be opened
             ++*n;
         else
-            free(names[*n]);
+            free((*names)[*n]);
     }
+    return errno == 0 || error_set(err, ERR_FAIL, "%s", strerror(errno));
+}
+
+bool session_names(const char *state_dir, char ***names, size_t *n, struct error *err)
+{
+    struct buf path = {0};
+    *names = NULL;
+    *n = 0;
+    if (!state_dir)
+        return true;
+    if (!buf_printf(&path, "%s/sessions", state_dir))
+        return error_oom(err, "a path", strlen(state_dir));
+    DIR *d = opendir(path.data);
+    bool ok = d ? read_names(d, names, n, err)
+                : errno == ENOENT || error_set(err, ERR_FAIL, "%s", strerror(errno));
+    if (!ok)
+        error_prefix(err, "%s: cannot be read", path.data);
     if (d)
         closedir(d);
+    buf_release(&path);
+    if (!ok) {
+        session_names_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    }
     if (*n > 0)
-        qsort(names, *n, sizeof *names, compare);
-    return names;
+        qsort(*names, *n, sizeof **names, compare);
+    return ok;
 }
 
 void session_names_free(char **names, size_t n)

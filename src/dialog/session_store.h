@@ -62,8 +62,9 @@ bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, in
                                struct error *err);
 // Where such a chat is saved for the first time: there may be one too many, the oldest goes.
 void session_remove_old(const struct session_lock *l, const char *state_dir);
-// The session that was saved last; owned by the caller. NULL: there is none, or no memory.
-char *session_latest(const char *state_dir);
+// The session that was saved last; owned by the caller. NULL: there is none. Errors: those of
+// session_names.
+bool session_latest(const char *state_dir, char **name, struct error *err);
 // The file that a person means: a session's name, else a file. With a '/' it is a file: what lies
 // in a folder that others fill is no session of one's own. Errors: ERR_FAIL: there is neither.
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err);
@@ -72,9 +73,9 @@ bool session_removable(const char *state_dir, const char *name, struct error *er
 bool session_remove(const char *state_dir, const char *name, struct error *err);
 bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err);
 
-// Names of the saved sessions in state_dir, sorted. Owned by the caller: session_names_free. *n = 0
-// when there are none.
-char **session_names(const char *state_dir, size_t *n);
+// Names of the saved sessions in state_dir, sorted. Owned by the caller: session_names_free. Errors
+// (none are given then): ERR_FAIL: the folder cannot be read; ERR_MEMORY.
+bool session_names(const char *state_dir, char ***names, size_t *n, struct error *err);
 void session_names_free(char **names, size_t n);
 
 #endif

@@ -732,10 +732,12 @@ bool action_load(struct repl *r, char *arg, struct error *err)
 
 bool action_sessions(struct repl *r, char *arg, struct error *err)
 {
-    (void)arg, (void)err;
+    (void)arg;
     size_t n;
+    char **names;
     session_lock_wait(r->session);
-    char **names = session_names(r->opt->state_dir, &n);
+    if (!session_names(r->opt->state_dir, &names, &n, err))
+        return false;
     static const char here[] = " · here";
     const size_t columns = out_columns(OUT_STDERR), n_here = termsafe_width(here, strlen(here));
     const struct session_table table =

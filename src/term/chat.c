@@ -165,7 +165,9 @@ static bool find_session(struct chat *c, struct error *err)
         return error_oom(err, "a session's name", strlen(o->session));
     if (o->resume && !place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
-    if (o->resume && !(c->session_name = session_latest(o->state_dir)))
+    if (o->resume && !session_latest(o->state_dir, &c->session_name, err))
+        return error_prefix(err, "--continue");
+    if (o->resume && !c->session_name)
         return error_set(err, ERR_FAIL, "--continue: found no chat in %s/sessions", o->state_dir);
     const char *name = o->base ? o->base : c->session_name;
     // (A damaged file is reported when it is opened.)

@@ -238,11 +238,10 @@ static void complete_prompt(const struct repl *r, struct completions *out)
 static void complete_session(const struct repl *r, struct completions *out)
 {
     size_t n;
-    char **names = session_names(r->opt->state_dir, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (session_name_check(names[i], NULL)) // one that somebody else made may be no session's
-            add(out, names[i]);
-    }
+    char **names;
+    session_names(r->opt->state_dir, &names, &n, NULL);
+    for (size_t i = 0; i < n; i++)
+        add(out, names[i]);
     session_names_free(names, n);
 }
 

@@ -81,7 +81,9 @@ static bool put_row(const struct session_table *t, const struct row *r, json_t *
 static bool list(const struct options *o, struct buf *out, struct error *err)
 {
     size_t n;
-    char **names = session_names(o->state_dir, &n);
+    char **names;
+    if (!session_names(o->state_dir, &names, &n, err))
+        return false;
     struct row *rows = calloc(n + 1, sizeof *rows);
     json_t *array = o->json ? json_array() : NULL;
     const struct session_table table = session_table_of(names, n, out_columns(OUT_STDOUT));
@@ -238,7 +240,11 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
     struct folded folded;
     if (!fold(what, &folded))
         return error_oom(err, "what to look for", strlen(what));
-    char **names = session_names(o->state_dir, &n);
+    char **names;
+    if (!session_names(o->state_dir, &names, &n, err)) {
+        free(folded.cp);
+        return false;
+    }
     json_t *found = o->json ? json_array() : NULL;
     struct buf path = {0};
     bool ok = true;

@@ -160,6 +160,18 @@ def test_a_list_has_its_columns_and_every_session_whatever_the_names(chat, hokku
     assert hokku("sessions", "rm", os.fsdecode(urllib.parse.unquote_to_bytes("caf%E9"))).returncode == 0
 
 
+def test_a_folder_of_sessions_that_cannot_be_read_is_not_an_empty_one(chat, hokku, tiny, sessions):
+    sessions.parent.mkdir(parents=True)
+    for args in (["sessions"], ["sessions", "--json"]):  # there is none: that is no mistake
+        assert hokku(*args).returncode == 0
+    sessions.write_text("")
+    said = f"{sessions}: cannot be read: Not a directory"
+    for args in (["sessions"], ["sessions", "--json"], ["sessions", "search", "x"], ["-m", tiny, "--continue", "hi"]):
+        r = hokku(*args)
+        assert r.returncode == 1 and said in r.stderr.decode() and r.stdout == b"", r
+    assert said in chat("-m", tiny, "--no-history").say("/sessions")
+
+
 def in_terminal(home, columns, *args):
     child = pexpect.spawn(HOKKU, list(args), env=home, dimensions=(24, columns), encoding="utf-8")
     text = child.read()
