@@ -39,7 +39,7 @@ static const struct {
     [TOOL_PULL] = {"pull", "USER/REPO[:QUANT] ...", "download a model from the Hugging Face Hub"},
     [TOOL_MODELS] = {"models", "[rm NAME ...]", "list or remove downloaded models"},
     [TOOL_SESSIONS] = {"sessions",
-                       "[list | rm NAME | mv NAME NEW | export NAME FILE.md | search TEXT]",
+                       "[list | rm NAME ... | mv NAME NEW | export NAME FILE.md | search TEXT]",
                        "list, remove, rename, export or search saved conversations"},
     [TOOL_SERVE] = {"serve", "-m MODEL [options]", "answer over HTTP, as OpenAI's interface does"},
 };
