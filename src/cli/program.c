@@ -92,6 +92,12 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
     return true;
 }
 
+// Whether memory had room for less context than the model has. asked: open_engine's n_ctx.
+static bool less_context(const struct opened *m, uint32_t asked)
+{
+    return asked == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
+}
+
 // Where there is no memory, or less context than the model has, models that are kept make room: a
 // call is to go as if there were none.
 static bool open_with_room(const struct program *p, struct opened *m,
@@ -101,7 +107,7 @@ static bool open_with_room(const struct program *p, struct opened *m,
     struct error mine = {0};
     m->engine = backend->open(m->model, params, &mine);
     const bool full = !m->engine && mine.code == ERR_MEMORY;
-    const bool less = m->engine && opened_less_context(m, params->n_ctx);
+    const bool less = m->engine && less_context(m, params->n_ctx);
     if ((full || less) && p->make_room && p->make_room(p, full)) {
         engine_free(m->engine);
         m->engine = backend->open(m->model, params, &mine);
@@ -204,20 +210,15 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     return true;
 }
 
-bool opened_less_context(const struct opened *m, uint32_t asked)
-{
-    return asked == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
-}
-
 bool opened_no_larger(const struct opened *m, uint32_t asked)
 {
-    return opened_less_context(m, asked) || engine_is_longest(m->engine);
+    return less_context(m, asked) || engine_is_longest(m->engine);
 }
 
 const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT])
 {
     const int n = snprintf(out, CONTEXT_TEXT, "context %u", m->engine->n_ctx);
-    if (opened_less_context(m, asked))
+    if (less_context(m, asked))
         snprintf(out + n, CONTEXT_TEXT - (size_t)n,
                  " of the model's %u, all that memory has room for", m->model->hp.n_ctx_train);
     return out;

@@ -40,10 +40,8 @@ bool open_model_and_settings(const struct program *p, struct opened *m, struct e
 // (0: what fits). chat: somebody has a conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);
-// Whether memory had room for less context than the model has. asked: open_engine's n_ctx.
-bool opened_less_context(const struct opened *m, uint32_t asked);
-// Whether a larger one than there is cannot be had: memory has no room, or the model no more
-// positions.
+// Whether a larger context than there is cannot be had: memory has no room, or the model no more
+// positions. asked: open_engine's n_ctx.
 bool opened_no_larger(const struct opened *m, uint32_t asked);
 // "context 512", or "context 512 of the model's 1024, all that memory has room for".
 enum { CONTEXT_TEXT = 96 };

@@ -16,7 +16,7 @@
 
 static const char suffix[] = ".session";
 
-bool session_name_check(const char *name, struct error *err)
+static bool name_check(const char *name, struct error *err)
 {
     char text[FORMAT_TEXT];
     return place_is_name(name, strlen(name)) ||
@@ -26,7 +26,7 @@ bool session_name_check(const char *name, struct error *err)
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
 {
-    if (!session_name_check(name, err) || !place_need(state_dir, "sessions", "XDG_STATE_HOME", err))
+    if (!name_check(name, err) || !place_need(state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     buf_clear(out);
     return buf_printf(out, "%s/sessions/%s%s", state_dir, name, suffix) ||
@@ -218,7 +218,7 @@ bool session_is_unnamed(const char *name)
 
 bool session_name_check_new(const char *name, struct error *err)
 {
-    return session_name_check(name, err) &&
+    return name_check(name, err) &&
            (name[0] != '-' ||
             error_set(err, ERR_USAGE,
                       "session name \"%.100s\": found an option, expected a name that does not "
@@ -386,7 +386,7 @@ static bool read_names(DIR *d, char ***names, size_t *n, struct error *err)
         if (!array_grow(NULL, names, *n, &cap, sizeof **names) ||
             !((*names)[*n] = strndup(e->d_name, len - tail)))
             return error_oom(err, "the names of the sessions", len);
-        if (session_name_check((*names)[*n], NULL)) // others could not be opened
+        if (name_check((*names)[*n], NULL)) // others could not be opened
             ++*n;
         else
             free((*names)[*n]);

@@ -23,7 +23,6 @@ struct session_lock {
     }
 
 // A name is one of place_is_name.
-bool session_name_check(const char *name, struct error *err);
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err);
 
 // Takes the name for writing. The directory is made when missing. Errors: ERR_FAIL: another process
