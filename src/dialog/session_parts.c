@@ -261,7 +261,9 @@ bool session_parts_read(struct session_parts *p, int fd, const char *path, enum 
     struct codec_cursor c = {.p = head + 8, .n = 4};
     uint32_t version = codec_u32(&c);
     if (ok && memcmp(head, log_magic, sizeof log_magic) != 0)
-        ok = error_set(err, ERR_FAIL, "%s is not a session of hokku", path);
+        ok =
+            error_set(err, ERR_FAIL,
+                      "%s: it begins as no session of hokku does; hokku sessions lists them", path);
     else if (ok && version != 1 && version != LOG_VERSION)
         ok = error_set(err, ERR_FAIL,
                        "%s: session format version %u, this hokku reads versions 1 and %d; use the "

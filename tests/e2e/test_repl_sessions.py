@@ -373,6 +373,12 @@ def test_one_token_is_one(hokku, tiny, sessions):
     assert ", 1 token, " in hokku("sessions").stdout.decode()
 
 
+def test_a_file_that_is_no_session_is_said_to_be_none(hokku, stories):
+    for args in (["replay", stories], ["--base", stories, "hi"], ["sessions", "export", stories, "-"]):
+        r = hokku(*args)
+        assert r.returncode == 1 and f"{stories}: it begins as no session of hokku does; hokku sessions lists them" in r.stderr.decode(), r
+
+
 def damaged_copies(data):
     rng = random.Random(1)
     for n in [0, 1, 7, 8, 15, 16, 63, 64, 100, len(data) // 2, len(data) - 1]:
@@ -396,7 +402,7 @@ def test_no_damage_is_taken_for_a_session(hokku, chat, tiny, sessions):
     for what, bad in damaged_copies(data):
         path.write_bytes(bad)
         out = c.say("/load s")
-        assert re.search("damaged|not a session|format version|cannot be", out), (what, out)
+        assert re.search("damaged|begins as no session|format version|cannot be", out), (what, out)
     assert "hello" in c.say("/context")  # and what was there is still there
     r = hokku("-m", tiny, "--session", "s", "hi")
     assert r.returncode == 1 and r.stdout == b""
