@@ -628,6 +628,12 @@ static bool read_arguments(struct options *o, int argc, char **argv, bool *only_
     return true;
 }
 
+// Copies share them, so the first has no text, and stays where it is.
+struct own_text {
+    struct own_text *next;
+    char text[];
+};
+
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
 {
     *o = (struct options){
@@ -657,6 +663,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         o->runtime_dir = NULL;
     if (!find_places(o, err))
         return false;
+    if (!(o->own = calloc(1, sizeof *o->own)))
+        return error_oom(err, "the options", sizeof *o->own);
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
         // A mistake in the configuration must not stop the Tab key.
         o->complete = argv + 2;
@@ -681,10 +689,29 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
            (!alone || check_lines(o, err)) && (!answers || options_check_draft(o, err));
 }
 
+const char *options_own(struct options *o, const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    for (struct own_text *t = o->own->next; t; t = t->next)
+        if (strcmp(t->text, text) == 0)
+            return t->text;
+    struct own_text *t = malloc(sizeof *t + n);
+    if (!t)
+        return NULL;
+    memcpy(t->text, text, n);
+    t->next = o->own->next;
+    o->own->next = t;
+    return t->text;
+}
+
 void options_release(struct options *o)
 {
     if (!o)
         return;
+    for (struct own_text *t = o->own, *next; t; t = next) {
+        next = t->next;
+        free(t);
+    }
     free(o->cache_dir);
     free(o->state_dir);
     free(o->config_file);

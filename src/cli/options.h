@@ -32,14 +32,6 @@ struct str_list {
     const char *items[OPTIONS_MAX_LIST];
     size_t n;
 };
-// Whether it has this very text, not only one that is alike.
-static inline bool str_list_has(const struct str_list *l, const char *text)
-{
-    size_t i = 0;
-    while (i < l->n && l->items[i] != text)
-        i++;
-    return i < l->n;
-}
 
 // The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set.
 struct hub_environment {
@@ -141,7 +133,8 @@ struct options {
     struct hub_environment hub;
     struct buf config;                  // the configuration file; options point into it
     char *below_home[OPTIONS_MAX_ROWS]; // owned: a row's value in it that began with ~/
-    struct buf notice; // variables that are hardly meant as they are, in a line; empty: none
+    struct buf notice;    // variables that are hardly meant as they are, in a line; empty: none
+    struct own_text *own; // what options_own has; owned, the same for all copies
 };
 
 // Reads the configuration file, the environment and argv, later ones winning. Strings point into
@@ -152,6 +145,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
 // name.
 bool options_named(const struct options *o, const char *long_name);
 void options_release(struct options *o);
+// This text for a setting to point to, until options_release. NULL: no memory.
+const char *options_own(struct options *o, const char *text);
 
 const char *tool_name(enum tool t);
 enum tool tool_named(const char *name); // TOOL_NONE: none is

@@ -349,32 +349,15 @@ static const struct option_def *setting(const char *name, const char **near)
     return NULL;
 }
 
-// Of the texts of /set stop those that nothing names any more. (The others are the command line's,
-// and what the shelf has may come back.)
-static void free_stops(struct repl *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->n_stops; i++) {
-        if (str_list_has(&r->opt->stop, r->stops[i]) || shelf_has_stop(&r->shelf, r->stops[i]))
-            r->stops[n++] = r->stops[i];
-        else
-            free(r->stops[i]);
-    }
-    r->n_stops = n;
-}
-
 static bool add_stop(struct repl *r, const char *text, struct error *err)
 {
     struct str_list *stop = &r->opt->stop;
     if (stop->n == OPTIONS_MAX_LIST)
         return error_set(err, ERR_FAIL, "no more than %d stop texts; /set stop off forgets them",
                          OPTIONS_MAX_LIST);
-    char *mine = array_grow(NULL, &r->stops, r->n_stops, &r->cap_stops, sizeof *r->stops)
-                     ? strdup(text)
-                     : NULL;
+    const char *mine = options_own(r->opt, text);
     if (!mine)
         return error_oom(err, "a stop text", strlen(text));
-    r->stops[r->n_stops++] = mine;
     stop->items[stop->n++] = mine;
     return true;
 }
@@ -391,12 +374,10 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
             return error_set(err, ERR_USAGE,
                              "stop: found \"\", expected a text; /set stop off forgets all");
     }
-    if (off) {
+    if (off)
         r->opt->stop.n = 0;
-        free_stops(r);
-    } else if (*value && !add_stop(r, value, err)) {
+    else if (*value && !add_stop(r, value, err))
         return false;
-    }
     return say_setting(r, 0, "stop", "reverse-prompt");
 }
 

@@ -20,17 +20,15 @@ struct repl {
     struct session_lock *session;
     struct shelf shelf;       // what was replaced
     struct attached attached; // by /read: goes before the next message
-    char **stops;             // texts of /set stop that the settings or the shelf have; owned
-    size_t n_stops, cap_stops;
-    struct buf prefill;  // by /prefill: start of the next answer
-    struct buf frame;    // each message is put into it; empty: none
-    char *edit;          // text to put on the next line; owned
-    size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
-    struct why why;      // of the last answer, with --logprobs
-    enum finish finish;  // of the last answer
-    bool history_failed; // said so once
-    bool line_cut;       // the terminal has cut a line of the message
-    bool answered;       // at least once, if only in part: ends a chat of --single-turn
+    struct buf prefill;       // by /prefill: start of the next answer
+    struct buf frame;         // each message is put into it; empty: none
+    char *edit;               // text to put on the next line; owned
+    size_t edit_turn;         // the turn that it replaces, counted from 1; 0: none
+    struct why why;           // of the last answer, with --logprobs
+    enum finish finish;       // of the last answer
+    bool history_failed;      // said so once
+    bool line_cut;            // the terminal has cut a line of the message
+    bool answered;            // at least once, if only in part: ends a chat of --single-turn
     bool leave;
     bool fatal; // standard output is gone
 };

@@ -645,10 +645,6 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     lineedit_free(r.editor);
     free(r.edit);
     attached_clear(&r.attached);
-    r.opt->stop.n = 0; // they may be ours
-    for (size_t i = 0; i < r.n_stops; i++)
-        free(r.stops[i]);
-    free(r.stops);
     buf_release(&r.prefill);
     buf_release(&r.frame);
     why_release(&r.why);

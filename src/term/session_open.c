@@ -9,6 +9,23 @@
 
 #include "base/format.h"
 #include "base/out.h"
+#include "base/utf8.h"
+
+// JSON has no bytes, which a stop text of the command line may be: a character of each.
+static json_t *stops_json(const struct str_list *stop)
+{
+    json_t *j = json_array();
+    struct buf text = {0};
+    char utf8[4];
+    for (size_t i = 0; j && i < stop->n; i++) {
+        buf_clear(&text);
+        for (const char *p = stop->items[i]; *p; p++)
+            buf_append(&text, utf8, utf8_encode((unsigned char)*p, utf8));
+        json_array_append_new(j, json_string(buf_str(&text)));
+    }
+    buf_release(&text);
+    return j;
+}
 
 static json_t *settings_json(const struct options *o)
 {
@@ -23,6 +40,7 @@ static json_t *settings_json(const struct options *o)
         if (options_get(o, d[i].long_name, &value))
             json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value)));
     }
+    json_object_set_new(j, "reverse-prompt", stops_json(&o->stop));
     buf_release(&value);
     return j;
 }
@@ -81,6 +99,26 @@ static bool apply_setting(struct options *o, const struct option_def *d, const c
     return ok;
 }
 
+static bool apply_stops(struct options *o, const json_t *stops, struct error *err)
+{
+    struct buf text = {0};
+    bool ok = json_is_array(stops) && json_array_size(stops) <= OPTIONS_MAX_LIST;
+    o->stop.n = 0;
+    for (size_t i = 0; ok && i < json_array_size(stops); i++) {
+        const char *s = json_string_value(json_array_get(stops, i));
+        uint32_t cp;
+        buf_clear(&text);
+        for (ok = s && *s; ok && *s; s += utf8_decode(s, strlen(s), &cp))
+            ok = utf8_decode(s, strlen(s), &cp) > 0 && cp <= 0xFF && buf_putc(&text, (char)cp);
+        ok = ok && (o->stop.items[o->stop.n++] = options_own(o, buf_str(&text)));
+    }
+    buf_release(&text);
+    return ok || error_set(err, ERR_FAIL,
+                           "reverse-prompt: expected an array of at most %d texts, none empty, of "
+                           "characters up to U+00FF",
+                           OPTIONS_MAX_LIST);
+}
+
 // What the settings of a file are to become, if all of them may be set.
 struct trial {
     struct options o;
@@ -102,6 +140,9 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
         assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
         ok = apply_setting(&t->o, &d[i], value, err);
     }
+    const json_t *stops = json_object_get(settings, "reverse-prompt");
+    if (ok && stops && !(t->keep_given && options_named(&t->o, "--reverse-prompt")))
+        ok = apply_stops(&t->o, stops, err);
     // Where the text goes on there need not be who guesses, of whom it is independent.
     if ((t->o.spec == SPEC_DRAFT && !t->o.model_draft) || (t->o.spec == SPEC_MTP && !t->predicts))
         t->o.spec = SPEC_AUTO;

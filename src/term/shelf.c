@@ -104,20 +104,6 @@ bool shelf_settings(struct shelf *s, const struct options *before, struct error 
     return true;
 }
 
-static bool entries_have_stop(const struct shelf_entry *list, size_t n, const char *text)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i].settings && str_list_has(&list[i].settings->stop, text))
-            return true;
-    return false;
-}
-
-bool shelf_has_stop(const struct shelf *s, const char *text)
-{
-    return entries_have_stop(s->before, s->n_before, text) ||
-           entries_have_stop(s->after, s->n_after, text);
-}
-
 void shelf_model_changed(struct shelf *s)
 {
     s->n_model++;

@@ -44,8 +44,6 @@ void shelf_replaced(struct shelf *s, const struct conversation *c); // it has be
 void shelf_forget(struct shelf *s);                                 // it was not, after all
 // Behind so many turns the conversation goes on: what was replaced in later ones is next there.
 void shelf_cut(struct shelf *s, size_t turns);
-// Whether settings there name this stop text: the very one, not one that is alike.
-bool shelf_has_stop(const struct shelf *s, const char *text);
 
 // Whether /undo, or /redo, means what is on the shelf; then the two change places, the conversation
 // as it was before turns of it were taken back, if they are all that there was; else these are next

@@ -117,6 +117,25 @@ def test_settings_and_system_prompt_come_back_and_the_command_line_wins(chat, ti
     assert "hello" in c.say("/context")
 
 
+def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one", "-r", "\u00e9\u3042", "-r", b"\xff\x01".decode(errors="surrogateescape"))
+    c = chat("-m", tiny, "--session", "s")
+    assert 'stop "\u00e9\u3042"' in c.say("/set stop")
+    c.say("two")
+    c.leave()
+    assert describe(sessions / "s.session")["settings"]["reverse-prompt"] == ["\u00c3\u00a9\u00e3\u0081\u0082", "\u00ff\u0001"]
+    again = chat("-m", tiny, "--session", "s", "-r", "x")
+    assert re.search(r'stop +"x"\s', again.say("/set"))
+    again.leave()
+    for stops in ("a", [""], [1], ["\u0100"], ["a"] * 65):
+        path = sessions / "s.session"
+        meta = describe(path)
+        meta["settings"]["reverse-prompt"] = stops
+        path.write_bytes(file((t, b, e, json.dumps(meta).encode() if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+        r = hokku("-m", tiny, "--session", "s", "hi")
+        assert r.returncode == 1 and b"reverse-prompt: expected an array of at most 64 texts" in r.stderr, (stops, r)
+
+
 def test_save_load_fork_and_list(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED)
     assert "this chat has no name yet: /save NAME gives it one" in c.say("/save")
