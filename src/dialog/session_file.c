@@ -699,6 +699,12 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
         n_kv = w->file.n_kv;
     char *meta = describe(c, settings, n_kv, keep ? w->loaded.meta : NULL);
     bool ok = meta || error_oom(err, "the description of a session", 4096);
+    if (ok && strlen(meta) > SESSION_META) // (stop texts, or what stands around each message)
+        ok =
+            error_set(err, ERR_FAIL,
+                      "its description would take %zu bytes, %d at most are read: shorten the stop "
+                      "texts, or the prompt that says {{input}}",
+                      strlen(meta), SESSION_META);
     if (ok) {
         // Once more than half of the file would be dead, it is written anew.
         size_t n_source = 0;

@@ -8,7 +8,7 @@
 #include "dialog/session_codec.h"
 #include "dialog/session_log.h"
 
-enum { MAX_META = 4 << 20, MAX_TEMPLATE = 16 << 20 };
+enum { MAX_TEMPLATE = 16 << 20 };
 
 // What a description may say; a key that is not there is one that an older program did not know.
 static const struct {
@@ -103,7 +103,7 @@ static bool check_meta(const json_t *meta, const char *path, struct error *err)
 bool session_parts_meta(struct session_parts *p, const char *path, const char *text, size_t n,
                         struct error *err)
 {
-    p->meta = n <= MAX_META ? json_loadb(text, n, 0, NULL) : NULL;
+    p->meta = n <= SESSION_META ? json_loadb(text, n, 0, NULL) : NULL;
     if (!json_is_object(p->meta))
         return log_damaged(path, "its description is no JSON object of at most 4 MiB", err);
     return check_meta(p->meta, path, err);

@@ -12,6 +12,8 @@
 // Positions of a piece of the KV cache; recurrent states that a file has room for, and that are
 // read: the newest.
 enum { SESSION_STATES = 4 };
+// Bytes of a description, at most.
+enum { SESSION_META = 4 << 20 };
 
 struct kv_piece { // of the KV cache: positions [begin, end) as exported, of which [begin, use)
                   // count

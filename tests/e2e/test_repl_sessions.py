@@ -124,9 +124,9 @@ def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
     c.say("two")
     c.leave()
     assert describe(sessions / "s.session")["settings"]["reverse-prompt"] == ["\u00c3\u00a9\u00e3\u0081\u0082", "\u00ff\u0001"]
-    again = chat("-m", tiny, "--session", "s", "-r", "x")
-    assert re.search(r'stop +"x"\s', again.say("/set"))
-    again.leave()
+    c = chat("-m", tiny, "--session", "s", "-r", "x")
+    assert re.search(r'stop +"x"\s', c.say("/set"))
+    c.leave()
     for stops in ("a", [""], [1], ["\u0100"], ["a"] * 65):
         path = sessions / "s.session"
         meta = describe(path)
@@ -134,6 +134,8 @@ def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
         path.write_bytes(file((t, b, e, json.dumps(meta).encode() if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
         r = hokku("-m", tiny, "--session", "s", "hi")
         assert r.returncode == 1 and b"reverse-prompt: expected an array of at most 64 texts" in r.stderr, (stops, r)
+    long = hokku("-m", tiny, *SAMPLED, "--session", "long", "hi", *(w for i in range(8) for w in ("-r", f"{i}" + "\1" * 100000)))
+    assert long.returncode == 1 and b"session long is not saved: its description would take 48" in long.stderr
 
 
 def test_save_load_fork_and_list(chat, tiny, sessions):
