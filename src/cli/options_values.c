@@ -307,7 +307,7 @@ bool option_show(const struct options *o, const struct option_def *d, struct buf
     case OPT_U64:
         return buf_printf(out, "%llu", (unsigned long long)*(const uint64_t *)at);
     case OPT_F32:
-        return buf_printf(out, "%g", (double)*(const float *)at);
+        return buf_printf(out, "%.9g", format_float(*(const float *)at)); // of which no bit is lost
     case OPT_CHOICE: {
         const char *p = d->choices;
         for (int32_t i = *(const int32_t *)at; i > 0; i--)
@@ -327,7 +327,7 @@ bool option_show(const struct options *o, const struct option_def *d, struct buf
     if (!strcmp(d->long_name, "--max-size"))
         return buf_printf(out, "%llu", (unsigned long long)o->max_bytes);
     for (uint32_t i = 0; i < o->sampler.n_bias; i++)
-        buf_printf(out, "%s%d%+g", i ? " " : "", o->sampler.bias[i].id,
-                   (double)o->sampler.bias[i].bias);
+        buf_printf(out, "%s%d%+.9g", i ? " " : "", o->sampler.bias[i].id,
+                   format_float(o->sampler.bias[i].bias));
     return !out->failed;
 }

@@ -138,6 +138,13 @@ def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
     assert long.returncode == 1 and b"session long is not saved: its description would take 48" in long.stderr
 
 
+def test_a_number_comes_back_to_the_last_bit(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one", "--top-p", "0.8765432", "-l", "5-1.2345678", "--min-p", "1e-7")
+    settings = chat("-m", tiny, "--session", "s").say("/set")
+    assert re.search(r"top-p +0.8765432\s", settings) and re.search(r"logit-bias +5-1.2345678\s", settings)
+    assert re.search(r"min-p +1e-07\s", settings) and re.search(r"temp +1.1\s", settings)
+
+
 def test_save_load_fork_and_list(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED)
     assert "this chat has no name yet: /save NAME gives it one" in c.say("/save")
