@@ -64,6 +64,7 @@ struct options {
     // prompt
     const char *prompt, *file, *system, *system_file;
     int32_t conversation; // -1 = on if the model has a chat template
+    const char *frame;    // each prompt is put into it: of -sys @NAME, or a session's; NULL: none
     bool single_turn, special;
     const char *chat_template, *chat_template_file, *prefill;
     int32_t think; // enum think of dialog/think.h

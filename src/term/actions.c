@@ -226,9 +226,9 @@ static bool show_system(struct repl *r)
 {
     if (r->c->has_system)
         view_show(&r->view, r->c->messages[0].text.data, r->c->messages[0].text.len);
-    if (r->frame.len > 0) {
+    if (r->opt->frame) {
         view_say(&r->view, "(each message takes the place of {{input}} in this:)\n");
-        view_show(&r->view, buf_str(&r->frame), r->frame.len);
+        view_show(&r->view, r->opt->frame, strlen(r->opt->frame));
     } else if (!r->c->has_system)
         view_say(&r->view, "(no system prompt)\n");
     return true;
@@ -244,12 +244,13 @@ bool action_system(struct repl *r, char *arg, struct error *err)
         ok = shipped_prompt(r->opt, arg + 1, &text, err);
     else if (!is_off(arg))
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
-    bool frame = ok && arg[0] == '@' && prompt_takes_input(buf_str(&text));
+    const char *frame = NULL;
+    if (ok && arg[0] == '@' && prompt_takes_input(buf_str(&text)))
+        ok = (frame = options_own(r->opt, buf_str(&text))) ||
+             error_oom(err, "the system prompt", text.len);
     ok = ok && conversation_set_system(r->c, buf_str(&text), frame ? 0 : text.len, err);
     if (ok) { // what was set before it is replaced, whichever of the two it was
-        buf_release(&r->frame);
-        if (frame)
-            buf_append(&r->frame, buf_str(&text), text.len);
+        r->opt->frame = frame;
         if (frame)
             view_say(&r->view, "(each message is put into %s; /system off ends that)\n", arg);
         else

@@ -38,12 +38,11 @@ struct chat {
     char *session_name; // owned; --session, or what --continue goes on with; NULL: none
     struct buf gone;    // what is said of its model's file where that is gone; empty: it is not
     struct buf prompt, system;
-    struct buf frame; // what stands around each message; empty: nothing
 };
 
 static bool read_system(struct chat *c, struct error *err)
 {
-    const struct options *o = c->p->opt;
+    struct options *o = c->p->opt;
     if (o->system_file &&
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
         return false;
@@ -54,8 +53,9 @@ static bool read_system(struct chat *c, struct error *err)
     struct buf text = {0};
     bool ok = shipped_prompt(o, o->system + 1, &text, err);
     if (ok)
-        ok = buf_append(prompt_takes_input(buf_str(&text)) ? &c->frame : &c->system, buf_str(&text),
-                        text.len) ||
+        ok = (prompt_takes_input(buf_str(&text))
+                  ? (o->frame = options_own(o, buf_str(&text))) != NULL
+                  : buf_append(&c->system, buf_str(&text), text.len)) ||
              error_oom(err, "the system prompt", text.len);
     buf_release(&text);
     return ok;
@@ -349,7 +349,6 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
         .banner = p->opt->quiet ? NULL : buf_str(&banner),
         .session = &c->session,
         .resumed = p->opt->base || c->session_name,
-        .frame = c->frame.len ? buf_str(&c->frame) : NULL,
         .change_model = change_model,
         .user = c,
         .home = p->opt->home,
@@ -374,7 +373,7 @@ static bool run_batch(struct chat *c, bool many, struct error *err)
         .stderr_tty = p->stderr_tty,
         .color = program_color(p, p->stdout_tty) && p->stdout_tty,
         .dumb = p->opt->dumb,
-        .frame = c->frame.len ? buf_str(&c->frame) : NULL,
+        .frame = p->opt->frame,
         .after_turn = c->session.fd >= 0 ? save_session : NULL,
         .user = c,
     };
@@ -538,6 +537,5 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
     buf_release(&c.gone);
     buf_release(&c.prompt);
     buf_release(&c.system);
-    buf_release(&c.frame);
     return ok;
 }

@@ -21,7 +21,6 @@ struct repl {
     struct shelf shelf;       // what was replaced
     struct attached attached; // by /read: goes before the next message
     struct buf prefill;       // by /prefill: start of the next answer
-    struct buf frame;         // each message is put into it; empty: none
     char *edit;               // text to put on the next line; owned
     size_t edit_turn;         // the turn that it replaces, counted from 1; 0: none
     struct why why;           // of the last answer, with --logprobs

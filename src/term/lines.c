@@ -105,7 +105,7 @@ static bool add_messages(struct lines *x, const struct request *r, struct error 
     if (x->before || x->b->frame)
         return error_set(err, ERR_USAGE,
                          "messages stand alone: a prompt on the command line, or one with "
-                         "{{input}}, cannot be put around them");
+                         "{{input}} (of -sys or --base), cannot be put around them");
     for (size_t i = 0; i < request_n_messages(r); i++) {
         size_t n;
         const char *role = request_role(r, i), *text = request_content(r, i, &n);

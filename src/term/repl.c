@@ -226,9 +226,9 @@ static bool send_message(struct repl *r, const char *text, size_t n, struct erro
         buf_puts(&whole, "\n\n");
     }
     buf_append(&whole, text, n);
-    if (r->frame.len > 0 && r->edit_turn == 0) { // (what is edited is in it already)
+    if (r->opt->frame && r->edit_turn == 0) { // (what is edited is in it already)
         struct buf framed = {0};
-        prompt_fill(buf_str(&r->frame), buf_str(&whole), whole.len, &framed);
+        prompt_fill(r->opt->frame, buf_str(&whole), whole.len, &framed);
         framed.failed |= whole.failed;
         buf_release(&whole);
         whole = framed;
@@ -606,8 +606,6 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         if (o->resumed)
             repl_show_tail(&r);
     }
-    if (o->frame)
-        buf_puts(&r.frame, o->frame);
     if (o->opt->prefill)
         buf_puts(&r.prefill, o->opt->prefill);
     if (o->first_prompt->len > 0) {
@@ -646,7 +644,6 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     free(r.edit);
     attached_clear(&r.attached);
     buf_release(&r.prefill);
-    buf_release(&r.frame);
     why_release(&r.why);
     view_release(&r.view);
     return ok;

@@ -21,7 +21,6 @@ struct repl_options {
     const char *home;               // of the user; NULL: none
     const char *editor;             // the command of /editor
     const char *temp_dir;           // for its file
-    const char *frame;              // each message is put into it (prompt_fill); NULL: none
     // Another model for the same conversation, with the options as they are; note: what to tell the
     // user. On failure nothing has changed, but that the model's memory may be empty; or, if not
     // even what was open can be opened again, the conversation has no sequence any more.

@@ -11,20 +11,30 @@
 #include "base/out.h"
 #include "base/utf8.h"
 
-// JSON has no bytes, which a stop text of the command line may be: a character of each.
-static json_t *stops_json(const struct str_list *stop)
+// JSON has no bytes, which a text of the command line or a file may be: a character of each.
+static json_t *bytes_json(const char *bytes)
 {
-    json_t *j = json_array();
     struct buf text = {0};
     char utf8[4];
-    for (size_t i = 0; j && i < stop->n; i++) {
-        buf_clear(&text);
-        for (const char *p = stop->items[i]; *p; p++)
-            buf_append(&text, utf8, utf8_encode((unsigned char)*p, utf8));
-        json_array_append_new(j, json_string(buf_str(&text)));
-    }
+    for (const char *p = bytes; *p; p++)
+        buf_append(&text, utf8, utf8_encode((unsigned char)*p, utf8));
+    json_t *j = json_string(buf_str(&text));
     buf_release(&text);
     return j;
+}
+
+// Such a text, not an empty one, which the options then have; NULL: it is none, or no memory.
+static const char *own_bytes(struct options *o, const json_t *j)
+{
+    const char *s = json_string_value(j);
+    struct buf bytes = {0};
+    uint32_t cp;
+    bool ok = s && *s;
+    for (; ok && *s; s += utf8_decode(s, strlen(s), &cp))
+        ok = utf8_decode(s, strlen(s), &cp) > 0 && cp <= 0xFF && buf_putc(&bytes, (char)cp);
+    const char *own = ok ? options_own(o, buf_str(&bytes)) : NULL;
+    buf_release(&bytes);
+    return own;
 }
 
 static json_t *settings_json(const struct options *o)
@@ -40,7 +50,12 @@ static json_t *settings_json(const struct options *o)
         if (options_get(o, d[i].long_name, &value))
             json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value)));
     }
-    json_object_set_new(j, "reverse-prompt", stops_json(&o->stop));
+    json_t *stops = json_array();
+    for (size_t i = 0; i < o->stop.n; i++)
+        json_array_append_new(stops, bytes_json(o->stop.items[i]));
+    json_object_set_new(j, "reverse-prompt", stops);
+    if (o->frame)
+        json_object_set_new(j, "frame", bytes_json(o->frame));
     buf_release(&value);
     return j;
 }
@@ -101,18 +116,10 @@ static bool apply_setting(struct options *o, const struct option_def *d, const c
 
 static bool apply_stops(struct options *o, const json_t *stops, struct error *err)
 {
-    struct buf text = {0};
     bool ok = json_is_array(stops) && json_array_size(stops) <= OPTIONS_MAX_LIST;
     o->stop.n = 0;
-    for (size_t i = 0; ok && i < json_array_size(stops); i++) {
-        const char *s = json_string_value(json_array_get(stops, i));
-        uint32_t cp;
-        buf_clear(&text);
-        for (ok = s && *s; ok && *s; s += utf8_decode(s, strlen(s), &cp))
-            ok = utf8_decode(s, strlen(s), &cp) > 0 && cp <= 0xFF && buf_putc(&text, (char)cp);
-        ok = ok && (o->stop.items[o->stop.n++] = options_own(o, buf_str(&text)));
-    }
-    buf_release(&text);
+    for (size_t i = 0; ok && i < json_array_size(stops); i++)
+        ok = (o->stop.items[o->stop.n++] = own_bytes(o, json_array_get(stops, i))) != NULL;
     return ok || error_set(err, ERR_FAIL,
                            "reverse-prompt: expected an array of at most %d texts, none empty, of "
                            "characters up to U+00FF",
@@ -143,6 +150,13 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
     const json_t *stops = json_object_get(settings, "reverse-prompt");
     if (ok && stops && !(t->keep_given && options_named(&t->o, "--reverse-prompt")))
         ok = apply_stops(&t->o, stops, err);
+    const json_t *frame = json_object_get(settings, "frame");
+    if (ok && !(t->keep_given && (t->o.system || t->o.system_file))) { // which is in its place
+        t->o.frame = frame ? own_bytes(&t->o, frame) : NULL;
+        ok = !frame || t->o.frame ||
+             error_set(err, ERR_FAIL,
+                       "frame: expected a text, not an empty one, of characters up to U+00FF");
+    }
     // Where the text goes on there need not be who guesses, of whom it is independent.
     if ((t->o.spec == SPEC_DRAFT && !t->o.model_draft) || (t->o.spec == SPEC_MTP && !t->predicts))
         t->o.spec = SPEC_AUTO;
@@ -160,8 +174,10 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
 {
     struct session_loaded loaded = {0};
     struct buf system = {0};
-    // A system prompt from the command line replaces the saved one.
-    if (keep_given && c->has_system && (o->system || o->system_file))
+    // A system prompt from the command line replaces the saved one, also one with {{input}}.
+    const bool replaces =
+        keep_given && (o->system || o->system_file) && (c->has_system || o->frame);
+    if (replaces && c->has_system)
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     struct trial t = {.o = *o,
                       .keep_given = keep_given,
@@ -172,7 +188,7 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
                 : session_file_read(path, c, try_settings, &t, &loaded, err);
     if (ok)
         *o = t.o;
-    if (ok && system.len > 0)
+    if (ok && replaces)
         ok = conversation_set_system(c, system.data, system.len, err);
     buf_release(&system);
     if (!ok)

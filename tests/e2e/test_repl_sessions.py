@@ -138,6 +138,26 @@ def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
     assert long.returncode == 1 and b"session long is not saved: its description would take 48" in long.stderr
 
 
+def test_what_stands_around_each_message_comes_back(chat, hokku, tiny, home, sessions):
+    (prompts := pathlib.Path(home["XDG_CONFIG_HOME"]) / "hokku" / "prompts").mkdir(parents=True)
+    (prompts / "fr.txt").write_text("In \u3042: {{input}}!")
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.say("/system @fr")
+    c.say("one")
+    c.leave()
+    for more in (["two"], ["three", "-sys", "Be brief."], ["four"], ["five", "-sys", "@fr"]):  # (which is in its place)
+        ask(hokku, tiny, "s", *more)
+    said = hokku("sessions", "export", "s", "-").stdout
+    assert all(f"## You\n\n{m}\n".encode() in said for m in ("In \u3042: one!", "In \u3042: two!", "three", "four", "In \u3042: five!")) and b"## System" not in said
+    ask(hokku, tiny, "b", "one", "-sys", "@fr")
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.say("/system off")
+    c.say("/load b")
+    assert "{{input}}" in c.say("/show system")
+    c.say("/undo")
+    assert "{{input}}" not in c.say("/show system")
+
+
 def test_a_number_comes_back_to_the_last_bit(chat, hokku, tiny, sessions):
     ask(hokku, tiny, "s", "one", "--top-p", "0.8765432", "-l", "5-1.2345678", "--min-p", "1e-7")
     settings = chat("-m", tiny, "--session", "s").say("/set")
