@@ -523,6 +523,8 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     bool was_empty, ok = true;
     make_prompt(r, &prompt);
     enum line_result result = read_message(r, buf_str(&prompt), &message, &was_empty);
+    // A message that began with / (a file's, or a command line's) is no command when it is edited.
+    const bool as_it_was = r->edit_turn > 0 && r->edit[0] == '/';
     free(r->edit);
     r->edit = NULL;
     switch (result) {
@@ -549,7 +551,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
             break;
         keep_history(r, buf_str(&message));
         forget_interrupt(r);
-        if (message.data && message.data[0] == '/')
+        if (message.data && message.data[0] == '/' && !as_it_was)
             ok = command_run(r, message.data, &e);
         else
             ok = send_message(r, buf_str(&message), message.len, &e);

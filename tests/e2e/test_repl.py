@@ -297,6 +297,17 @@ def test_edit_puts_the_old_text_on_the_line(chat, stories):
     assert " 1 " in c.say("/context") and " 2 " not in c.say("/context").split("tokens used")[0]
 
 
+def test_what_began_with_a_slash_is_edited_and_no_command(chat, tiny):
+    c = chat("-m", tiny, "-n", 2, "-cnv", "/clear the table")
+    c.p.send("/edit\r")
+    c.p.expect("the table")
+    assert "cut after" in c.say(", please")
+    assert "/clear the table, please" in c.say("/context")
+    c.p.send("/edit\r")
+    c.p.expect("please")
+    assert "cleared" not in c.say("\x03") and "cleared" in c.say("/clear")
+
+
 def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 30)
     whole = c.answer("Once upon a time")
