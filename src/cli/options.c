@@ -432,9 +432,15 @@ static bool unknown_option(const struct options *o, const char *name, struct err
                              "%s is no option of hokku %s%s%s; hokku %s%s--help lists them", name,
                              o->tool ? tool_name(o->tool) : "alone", t ? ", but of hokku " : "",
                              t ? tool_name((enum tool)t) : "", tool_name(o->tool), space);
+    const size_t n = strcspn(name, " \t\n"); // one argument of several words was quoted
+    if (name[n] && option_find(o->tool, name, n))
+        return error_set(err, ERR_USAGE,
+                         "unknown option \"%s\": %.*s and its value are two arguments", name,
+                         (int)n, name);
     near = near ? near : nearest(o->tool, name, MOST_SLIPS);
-    return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
-                     near ? ", did you mean " : "", near ? near : "", tool_name(o->tool), space);
+    return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them%s", name,
+                     near ? ", did you mean " : "", near ? near : "", tool_name(o->tool), space,
+                     name[n] && !o->tool ? " (a prompt that begins with - is -p TEXT)" : "");
 }
 
 // -n5 and -n=5: a short name with its value. *len becomes the name's.
