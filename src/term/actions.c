@@ -363,22 +363,43 @@ static bool add_stop(struct repl *r, const char *text, struct error *err)
     return true;
 }
 
-// Stop texts: added one by one, in quotes or not, off (without) forgets all.
+// Of "a" "b" the quotes outside are gone: ends a where b begins, which is returned; NULL: no other.
+static char *cut_quoted(char *text)
+{
+    for (char *p = text; (p = strchr(p, '"')); p++) {
+        const size_t blanks = strspn(p + 1, " \t");
+        if (blanks > 0 && p[1 + blanks] == '"') {
+            *p = '\0';
+            return p + 2 + blanks;
+        }
+    }
+    return NULL;
+}
+
+// Stop texts are added: one, or in quotes one or more. off (without) forgets all.
 static bool set_stop(struct repl *r, char *value, struct error *err)
 {
-    size_t n = strlen(value);
-    const bool off = is_off(value);
-    if (n >= 2 && value[0] == '"' && value[n - 1] == '"') {
+    const size_t n = strlen(value), n_before = r->opt->stop.n;
+    const bool quoted = n >= 2 && value[0] == '"' && value[n - 1] == '"';
+    if (is_off(value)) {
+        r->opt->stop.n = 0;
+        *value = '\0';
+    }
+    if (quoted) {
         value[n - 1] = '\0';
         value++;
-        if (!*value)
-            return error_set(err, ERR_USAGE,
-                             "stop: found \"\", expected a text; /set stop off forgets all");
     }
-    if (off)
-        r->opt->stop.n = 0;
-    else if (*value && !add_stop(r, value, err))
-        return false;
+    for (char *next = quoted || *value ? value : NULL; next;) {
+        const char *text = next;
+        next = quoted ? cut_quoted(next) : NULL;
+        const bool ok =
+            *text || error_set(err, ERR_USAGE,
+                               "stop: found \"\", expected a text; /set stop off forgets all");
+        if (!ok || !add_stop(r, text, err)) {
+            r->opt->stop.n = n_before;
+            return false;
+        }
+    }
     return say_setting(r, 0, "stop", "reverse-prompt");
 }
 

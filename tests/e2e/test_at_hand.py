@@ -296,6 +296,8 @@ def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     c.p.expect_exact("/set stop ")
     c.say("none")
     assert re.search(r"\nstop +off", c.say("/set"))
+    assert c.say('/set stop "a b"  "" "c"').rstrip().endswith("/set stop off forgets all") and re.search(r"\nstop +off", c.say("/set"))
+    assert c.say('/set stop "a b"  "c"').rstrip().endswith('\nstop "a b" "c"') and "stop off" in c.say("/set stop off")
     assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/think maybe")
     assert "think hide" in c.say("/think hide").replace("/think hide", "") and "think hide" in c.say("/think").replace("/think", "", 1)
     c.say("/set n-predict 1")
