@@ -396,13 +396,24 @@ static bool ends_with(const struct buf *b, const char *tail)
     return b->len >= n && memcmp(b->data + b->len - n, tail, n) == 0;
 }
 
+// Where """ begins a message, or the text of /system; SIZE_MAX: nowhere.
+static size_t block_at(const struct buf *line)
+{
+    static const char quotes[] = "\"\"\"", command[] = "/system ";
+    const char *text = buf_str(line);
+    size_t at = strncmp(text, command, strlen(command)) == 0 ? strlen(command) : 0;
+    at += at > 0 ? strspn(text + at, " \t") : 0;
+    return strncmp(text + at, quotes, strlen(quotes)) == 0 ? at : SIZE_MAX;
+}
+
 // What is typed after """ up to the next, behind the line that begins it. The end of the input
 // loses nothing at once: whoever takes it for the end of the message has another try.
-static enum line_result read_block(struct repl *r, struct buf *line, struct buf *message,
+static enum line_result read_block(struct repl *r, struct buf *line, size_t at, struct buf *message,
                                    bool *was_empty)
 {
     enum line_result result = LINE_TEXT;
-    size_t begin = line->data[3] == '\n' ? 4 : 3;
+    const size_t begin = at + (line->data[at + 3] == '\n' ? 4 : 3);
+    buf_append(message, line->data, at);
     buf_append(message, line->data + begin, line->len - begin);
     for (bool warned = false; result == LINE_TEXT && !ends_with(message, "\"\"\"");) {
         result = one_line(r, ". ", NULL, line, was_empty);
@@ -413,7 +424,7 @@ static enum line_result read_block(struct repl *r, struct buf *line, struct buf 
             continue;
         }
         warned = false;
-        if (message->len > 0 || line->len == 0)
+        if (message->len > at || line->len == 0)
             buf_putc(message, '\n');
         buf_append(message, buf_str(line), line->len);
     }
@@ -433,11 +444,12 @@ static enum line_result read_message(struct repl *r, const char *prompt, struct 
     struct buf line = {0};
     buf_clear(message);
     enum line_result result = one_line(r, prompt, r->edit, &line, was_empty);
-    bool block = result == LINE_TEXT && line.len >= 3 && memcmp(line.data, "\"\"\"", 3) == 0;
+    const size_t at = block_at(&line);
+    bool block = result == LINE_TEXT && at != SIZE_MAX;
     if (block && memchr(line.data, '\n', line.len)) // a paste, which is whole as it is
-        block = line.len >= 6 && ends_with(&line, "\"\"\"");
+        block = line.len >= at + 6 && ends_with(&line, "\"\"\"");
     if (block) {
-        result = read_block(r, &line, message, was_empty);
+        result = read_block(r, &line, at, message, was_empty);
     } else {
         buf_append(message, buf_str(&line), line.len);
         while (result == LINE_TEXT && ends_with(message, "\\")) {

@@ -517,6 +517,16 @@ def test_a_paste_that_begins_with_three_quotes_is_sent_as_it_is(chat, tiny):
     c.ready()
 
 
+@pytest.mark.parametrize("keys", ['/system """Be brief.\rBe kind."""', '/system """\rBe brief.\rBe kind.\r"""', "/system Be brief.\\\rBe kind.",
+                                  '/system \033[200~"""Be brief.\nBe kind."""\033[201~'])
+def test_a_system_prompt_of_two_lines_is_typed_as_a_message_is(chat, tiny, keys):
+    c = chat("-m", tiny, "-n", 2)
+    assert "(system prompt set)" in c.say(keys)
+    assert c.say("/system").replace("\r", "").endswith("/system\nBe brief.\nBe kind.\n")
+    assert "(system prompt set)" in c.say('/system """"One""" of them"""')
+    assert c.say("/system").rstrip().endswith('/system\n"One""" of them')
+
+
 def test_a_message_taken_for_a_command_is_told_how_to_be_one(chat, tiny):
     c = chat("-m", tiny, "-n", 2)
     assert "unknown command /proc/version; /help lists them; a message takes a space before its /" in c.say("/proc/version is what?")
