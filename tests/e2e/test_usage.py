@@ -41,6 +41,7 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["-q", "inspect", "x.gguf"], b"inspect is a tool, which stands first: hokku inspect"),
     (["run", "llama3"], b'hokku has no "run": '), (["show", "x.gguf"], b"hokku inspect FILE"), (["rm", "x"], b"hokku models rm NAME"),
     (["two", "words"], b'2 prompts given ("two", "words"): expected'), (["now", "three", "words"], b'("now", "three"...)'), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help"),
+    (["--save", "x"], b"did you mean --session;"), (["--schema", "{}"], b"did you mean --json-schema;"), (["--stream"], b"as it is sampled"),
     (["-5 plus 3"], b"unknown option -5 plus 3; hokku --help lists them (a prompt that begins with - is -p TEXT)\n"),
     (["--temp 0", "hi"], b'unknown option "--temp 0": --temp and its value are two arguments\n'), (["-c 9"], b'"-c 9": -c and its value')])
 def test_what_others_have_is_answered_with_one_line(hokku, stories, args, says):
