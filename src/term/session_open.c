@@ -126,6 +126,12 @@ static bool apply_stops(struct options *o, const json_t *stops, struct error *er
                            OPTIONS_MAX_LIST);
 }
 
+// The command line; a system prompt of the environment or the configuration is for new sessions.
+static bool names_system(const struct options *o)
+{
+    return options_named(o, "--system-prompt") || options_named(o, "--system-prompt-file");
+}
+
 // What the settings of a file are to become, if all of them may be set.
 struct trial {
     struct options o;
@@ -151,7 +157,7 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
     if (ok && stops && !(t->keep_given && options_named(&t->o, "--reverse-prompt")))
         ok = apply_stops(&t->o, stops, err);
     const json_t *frame = json_object_get(settings, "frame");
-    if (ok && !(t->keep_given && (t->o.system || t->o.system_file))) { // which is in its place
+    if (ok && !(t->keep_given && names_system(&t->o))) { // which is in its place
         t->o.frame = frame ? own_bytes(&t->o, frame) : NULL;
         ok = !frame || t->o.frame ||
              error_set(err, ERR_FAIL,
@@ -175,8 +181,7 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
     struct session_loaded loaded = {0};
     struct buf system = {0};
     // A system prompt from the command line replaces the saved one, also one with {{input}}.
-    const bool replaces =
-        keep_given && (o->system || o->system_file) && (c->has_system || o->frame);
+    const bool replaces = keep_given && names_system(o) && (c->has_system || o->frame);
     if (replaces && c->has_system)
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     struct trial t = {.o = *o,

@@ -43,6 +43,22 @@ def test_the_command_line_counts(hokku, saved, stories, tmp_path, env, args, fil
         assert got["text"] == "1"
 
 
+@pytest.mark.parametrize("env", [True, False])
+def test_a_saved_conversation_keeps_its_system_prompt_and_the_configurations_is_for_new_ones(hokku, saved, tmp_path, env):
+    hokku(*N, "--session", "own", "-sys", "Be brief.", "hi")
+    if not env:
+        (tmp_path / "config/hokku").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "config/hokku/config").write_text("system-prompt Be loud.\n")
+    env = {"HOKKU_SYSTEM_PROMPT": "Be loud."} if env else {}
+    for name, system in [("own", b"Be brief."), ("mine", None), ("new", b"Be loud.")]:
+        for _ in range(2):
+            assert hokku(*N, "--session", name, "more", env=env).returncode == 0
+        text = hokku("sessions", "export", name, "-").stdout
+        assert text.startswith(b"## System\n\n" + system if system else b"## You"), (name, text)
+    hokku(*N, "--session", "own", "-sys", "Be kind.", "more", env=env)
+    assert hokku("sessions", "export", "own", "-").stdout.startswith(b"## System\n\nBe kind.")
+
+
 def test_of_two_system_prompts_the_command_lines_is_read(hokku, tmp_path):
     (tmp_path / "s").write_text("short")
     long = {"HOKKU_SYSTEM_PROMPT": "a much longer text " * 9}
