@@ -150,6 +150,9 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>
                       const __grid_constant__ struct few_items c)
 {
     constexpr int DEEP = FEW_DEEP<TYPE, WAY>;
+    // Quants that are widened where they came to leave their registers late: what is asked for
+    // meanwhile takes the place of the step before. (A team has more warps that ask.)
+    constexpr int LAG = is_nibbles<TYPE> && WAY == THEN;
     constexpr uint32_t N = strip<TYPE>::N;
     __shared__ float undo[FEW_COLS];
     uint4 *const x = dynamic_smem<uint4>();
@@ -185,12 +188,13 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>
         }
     };
 #pragma unroll
-    for (int d = 0; d < DEEP; d++)
+    for (int d = 0; d < DEEP - LAG; d++)
         request(d, s[d]);
     bring_rows(m, item, c.n_step, x, undo);
 
     uint32_t a[WAY == SOON ? 2 : 1][2][4][4]; // of steps by turns: halves
-    const auto widen = [&](uint32_t own, strip<TYPE>(&of)[2], uint32_t(&to)[2][4][4]) {
+    const auto widen = [&](uint32_t own, int d, uint32_t(&to)[2][4][4]) {
+        strip<TYPE>(&of)[2] = s[d];
         struct half_scales h[2];
         uint32_t q[2][8] = {};
 #pragma unroll
@@ -198,6 +202,8 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>
             h[i] = scales_of<TYPE>(of[i], c.w);
             codes_of<TYPE>(of[i], q[i]);
         }
+        if (LAG > 0)
+            request(own + DEEP - LAG, s[(d + DEEP - LAG) % DEEP]);
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++)
 #pragma unroll
@@ -210,14 +216,15 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>
                     to[half][k][2 + i] = odd[k];
                 }
             }
-        request(own + DEEP, of);
+        if (LAG == 0)
+            request(own + DEEP, of);
     };
     float acc[4] = {};
     // (columns beyond the item's are the first one again: nobody stores them)
     const uint4 *column =
         x + (r < item.n ? r : 0) * (c.n_step * STEP_WORDS + SPREAD) + t + member * STEP_WORDS;
     if (WAY == SOON)
-        widen(0, s[0], a[0]);
+        widen(0, 0, a[0]);
 #pragma unroll 1
     for (uint32_t own = 0; own * team + member < c.n_step; own += DEEP) {
 #pragma unroll
@@ -231,9 +238,9 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, (few_blocks<TYPE, WAY>
                 v[i] = column[4 * i];
             column += team * STEP_WORDS;
             if constexpr (WAY == SOON)
-                widen(own + d + 1, s[(d + 1) % DEEP], a[(d + 1) % 2]);
+                widen(own + d + 1, (d + 1) % DEEP, a[(d + 1) % 2]);
             else
-                widen(own + d, s[d], a[0]);
+                widen(own + d, d, a[0]);
             if (HAVE_HOPPER && WAY == TEAM && step > 0)
                 hands.take(warp, lane, own + d - (member == 0), acc);
 #pragma unroll

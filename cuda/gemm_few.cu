@@ -132,6 +132,11 @@ struct few_unit {
     uint32_t pair, nth, step, end;
 };
 
+// What a kernel has code for: of few columns what is executed once takes a large part of the time,
+// so those without a chain have a kernel without that code.
+enum few_chains { UNCHAINED, CHAINED, EITHER };
+enum { MOST_SPLIT = 4 }; // tiles of columns up to which there are two
+
 // A chain of N warps: what warp `warp` does of a round's pairs, one behind the other. First what it
 // does of its last pair, which the next warp waits for; then whole ones; then the rest of its
 // first.
@@ -250,7 +255,7 @@ static __device__ __forceinline__ void finish_rows(const struct gemm &g, const s
 }
 
 // What block `block` of those of the NTH type does.
-template <uint32_t TYPE, int NT, int NTH>
+template <uint32_t TYPE, int NT, int NTH, enum few_chains CHAIN>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct few_cut &c,
                                                 uint32_t block)
 {
@@ -272,7 +277,10 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     // (in registers its facts would take room from weights under way)
     __shared__ few_chain<N_WARP> chains[N_WARP];
     volatile few_chain<N_WARP> &chain = chains[warp];
-    if (HAVE_HOPPER && c.chain) {
+    const auto has_chains = [&] {
+        return HAVE_HOPPER && (CHAIN == CHAINED || (CHAIN == EITHER && c.chain));
+    };
+    if (has_chains()) {
         if (lane == 0) {
             mbar_init(&begun[warp], WARP);
             mbar_init_done();
@@ -284,12 +292,12 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     for (uint32_t begin = pair_begin; begin < pair_end;) {
         const struct few_round m(c, N_WARP, begin, pair_end);
         begin += m.n_pair;
-        if (HAVE_HOPPER && c.chain) {
+        if (has_chains()) {
             if (lane == 0)
                 chain.open(m, c.row.n_step, warp);
             __syncwarp();
         }
-        const auto chained = [&] { return HAVE_HOPPER && c.chain && chain.n_step > 0; };
+        const auto chained = [&] { return has_chains() && chain.n_step > 0; };
         // Without a chain units are chunks. At any time the warps have about the same columns in
         // hand: those of shared pairs are dealt out chunk by chunk.
         const auto settle = [&](struct few_unit &u) {
@@ -471,14 +479,14 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 }
 
 // Grid: first the blocks of TYPE, then those of OTHER (TYPE: there is none).
-template <uint32_t TYPE, uint32_t OTHER, int NT>
+template <uint32_t TYPE, uint32_t OTHER, int NT, enum few_chains CHAIN>
 static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_sm<TYPE, NT>()))
     gemm_few_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct few_cut c)
 {
     if (OTHER == TYPE || blockIdx.x < c.of[0].n_block)
-        multiply<TYPE, NT, 0>(g, c, blockIdx.x);
+        multiply<TYPE, NT, 0, CHAIN>(g, c, blockIdx.x);
     else
-        multiply<OTHER, NT, 1>(g, c, blockIdx.x - c.of[0].n_block);
+        multiply<OTHER, NT, 1, CHAIN>(g, c, blockIdx.x - c.of[0].n_block);
 }
 
 // ---- launcher
@@ -528,7 +536,14 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, gemm_few_kernel<TYPE, OTHER, NT>, *g, *c);
+    if constexpr (NT > MOST_SPLIT) {
+        return launch_kernel(err, l, gemm_few_kernel<TYPE, OTHER, NT, EITHER>, *g, *c);
+    } else {
+        if constexpr (TYPE == OTHER) // gate and up
+            if (c->chain)
+                return launch_kernel(err, l, gemm_few_kernel<TYPE, OTHER, NT, CHAINED>, *g, *c);
+        return launch_kernel(err, l, gemm_few_kernel<TYPE, OTHER, NT, UNCHAINED>, *g, *c);
+    }
 }
 
 // Tiles of columns up to which two types, TYPE the first, find room in one kernel.
