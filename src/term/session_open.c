@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
+#include "cli/shipped.h"
 
 // JSON has no bytes, which a text of the command line or a file may be: a character of each.
 static json_t *bytes_json(const char *bytes)
@@ -159,9 +160,9 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
     const json_t *frame = json_object_get(settings, "frame");
     if (ok && !(t->keep_given && names_system(&t->o))) { // which is in its place
         t->o.frame = frame ? own_bytes(&t->o, frame) : NULL;
-        ok = !frame || t->o.frame ||
+        ok = !frame || (t->o.frame && prompt_takes_input(t->o.frame)) ||
              error_set(err, ERR_FAIL,
-                       "frame: expected a text, not an empty one, of characters up to U+00FF");
+                       "frame: expected a text that says {{input}}, of characters up to U+00FF");
     }
     // Where the text goes on there need not be who guesses, of whom it is independent.
     if ((t->o.spec == SPEC_DRAFT && !t->o.model_draft) || (t->o.spec == SPEC_MTP && !t->predicts))

@@ -156,6 +156,13 @@ def test_what_stands_around_each_message_comes_back(chat, hokku, tiny, home, ses
     assert "{{input}}" in c.say("/show system")
     c.say("/undo")
     assert "{{input}}" not in c.say("/show system")
+    for frame in ("without a message", "", 1, "\u0100{{input}}"):  # a file that somebody else made
+        path = sessions / "b.session"
+        meta = describe(path)
+        meta["settings"]["frame"] = frame
+        path.write_bytes(file((t, b, e, json.dumps(meta).encode() if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+        r = hokku("-m", tiny, "--session", "b", "hi")
+        assert r.returncode == 1 and b"frame: expected a text that says {{input}}" in r.stderr, (frame, r)
 
 
 def test_a_number_comes_back_to_the_last_bit(chat, hokku, tiny, sessions):
