@@ -67,6 +67,12 @@ def parts(data):
     return [(tag, begin, end, payload) for tag, begin, end, _, payload in records(data)]
 
 
+def redescribe(path, meta):
+    """The same, but for what its description says."""
+    path.write_bytes(file((tag, begin, end, json.dumps(meta).encode() if tag == "META" else p)
+                          for tag, begin, end, p in parts(path.read_bytes())))
+
+
 def state(data):
     """What the records come to: META, template, messages, ids, pieces of KV that all count."""
     meta, template, messages, ids, kv = None, b"", [], [], []

@@ -226,9 +226,8 @@ def sessions(home, tmp_path, files):
 
 def change_meta(source, target, **change):
     """A copy whose description says something else: as docs/session-format.md has it, with the right checksums."""
-    target.write_bytes(session_format.file(
-        (tag, begin, end, json.dumps({**json.loads(p), **change}).encode() if tag == "META" else p)
-        for tag, begin, end, p in session_format.parts(source.read_bytes())))
+    target.write_bytes(source.read_bytes())
+    session_format.redescribe(target, {**session_format.describe(source), **change})
 
 
 def test_session_names_and_contents_cannot_drive_the_terminal(home, files, sessions):

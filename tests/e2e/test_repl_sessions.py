@@ -16,7 +16,7 @@ import urllib.parse
 import pexpect
 import pytest
 from conftest import HOKKU, ROOT, model, wait_until
-from session_format import describe, file, parts, records, saved, state, version_1
+from session_format import describe, file, parts, records, redescribe, saved, state, version_1
 from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 from wcwidth import wcswidth
@@ -131,7 +131,7 @@ def test_stop_texts_come_back_as_other_settings_do(chat, hokku, tiny, sessions):
         path = sessions / "s.session"
         meta = describe(path)
         meta["settings"]["reverse-prompt"] = stops
-        path.write_bytes(file((t, b, e, json.dumps(meta).encode() if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+        redescribe(path, meta)
         r = hokku("-m", tiny, "--session", "s", "hi")
         assert r.returncode == 1 and b"reverse-prompt: expected an array of at most 64 texts" in r.stderr, (stops, r)
     long = hokku("-m", tiny, *SAMPLED, "--session", "long", "hi", *(w for i in range(8) for w in ("-r", f"{i}" + "\1" * 100000)))
@@ -160,7 +160,7 @@ def test_what_stands_around_each_message_comes_back(chat, hokku, tiny, home, ses
         path = sessions / "b.session"
         meta = describe(path)
         meta["settings"]["frame"] = frame
-        path.write_bytes(file((t, b, e, json.dumps(meta).encode() if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+        redescribe(path, meta)
         r = hokku("-m", tiny, "--session", "b", "hi")
         assert r.returncode == 1 and b"frame: expected a text that says {{input}}" in r.stderr, (frame, r)
 
@@ -423,8 +423,7 @@ def test_the_list_counts_no_tokens_of_a_memory_that_ends_before_the_messages(cha
 def test_one_token_is_one(hokku, tiny, sessions):
     ask(hokku, tiny, "s", "one")
     path = sessions / "s.session"
-    one = json.dumps({**describe(path), "tokens": 1}).encode()
-    path.write_bytes(file((t, b, e, one if t == "META" else p) for t, b, e, p in parts(path.read_bytes())))
+    redescribe(path, {**describe(path), "tokens": 1})
     assert ", 1 token, " in hokku("sessions").stdout.decode()
 
 
@@ -760,7 +759,6 @@ def test_the_newest_slot_counts_and_is_gone_on_with_wherever_it_is(hokku, tiny, 
 def test_impossible_values_of_the_description_are_refused_with_what_was_expected(hokku, tiny, sessions):
     ask(hokku, tiny, "s", "one")
     path = sessions / "s.session"
-    good = path.read_bytes()
     meta = describe(path)
     number, types = "a whole number from 1 to 2147483647", '"f16" or "q8_0"'
     bad = [("n_ctx", 1 << 40, number), ("n_ctx", -1, number), ("n_ctx", 0, number), ("n_ctx", "x", number), ("n_ctx", 64.0, number),
@@ -769,8 +767,7 @@ def test_impossible_values_of_the_description_are_refused_with_what_was_expected
            ("first_kept", [], "a whole number of at least 0"), ("template_crc", 1 << 32, "a whole number from 0 to 4294967295"),
            ("settings", "x", "an object"), ("model", 1, "a text"), ("kv_format", {"a": 1}, "a text")]
     for key, value, expected in bad:
-        changed = json.dumps({**meta, key: value}).encode()
-        path.write_bytes(file((t, b, e, changed if t == "META" else p) for t, b, e, p in parts(good)))
+        redescribe(path, {**meta, key: value})
         written = path.read_bytes()
         found = json.dumps(value, separators=(",", ":"))
         said = f"hokku: {path}: the session is damaged: {key} of its description is {found}, expected {expected}; restore the file".encode()
@@ -779,8 +776,7 @@ def test_impossible_values_of_the_description_are_refused_with_what_was_expected
             assert r.returncode == 1 and r.stdout == b"" and said in r.stderr, (key, value, args, r)
         assert path.read_bytes() == written
     for left_out in ("n_ctx", "cache_type_k", "cache_type_v", "settings", "saved_at", "exact", "system_merged", "tokens"):  # of an older program
-        changed = json.dumps({k: v for k, v in meta.items() if k != left_out}).encode()
-        path.write_bytes(file((t, b, e, changed if t == "META" else p) for t, b, e, p in parts(good)))
+        redescribe(path, {k: v for k, v in meta.items() if k != left_out})
         assert hokku("replay", "s").returncode == 0
 
 
