@@ -262,16 +262,14 @@ static bool is_setting(const struct option_def *d)
 static const char *below_home(struct options *o, const struct option_def *d, const char *value)
 {
     const char *tilde = option_tilde(d, value), *home = tilde ? home_directory() : NULL;
-    char **kept = &o->below_home[option_row(d)];
     struct buf path = {0};
     if (!home)
         return value;
-    buf_printf(&path, "%.*s%s%s", (int)(tilde - value), value, home, tilde + 1);
-    if (path.data) {
-        free(*kept);
-        *kept = path.data;
-    }
-    return path.data;
+    const char *own = buf_printf(&path, "%.*s%s%s", (int)(tilde - value), value, home, tilde + 1)
+                          ? options_own(o, path.data)
+                          : NULL;
+    buf_release(&path);
+    return own;
 }
 
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
@@ -724,7 +722,5 @@ void options_release(struct options *o)
     free(o->hub.home);
     buf_release(&o->config);
     buf_release(&o->notice);
-    for (size_t i = 0; i < OPTIONS_MAX_ROWS; i++)
-        free(o->below_home[i]);
     *o = (struct options){0};
 }

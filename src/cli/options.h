@@ -132,8 +132,7 @@ struct options {
     const char *runtime_dir;                   // XDG_RUNTIME_DIR
     bool homeless;                             // no $HOME, and the system knows no home of the user
     struct hub_environment hub;
-    struct buf config;                  // the configuration file; options point into it
-    char *below_home[OPTIONS_MAX_ROWS]; // owned: a row's value in it that began with ~/
+    struct buf config;    // the configuration file; options point into it
     struct buf notice;    // variables that are hardly meant as they are, in a line; empty: none
     struct own_text *own; // what options_own has; owned, the same for all copies
 };
