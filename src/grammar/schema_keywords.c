@@ -238,17 +238,16 @@ static bool is_whole(const json_t *v) // 2.0 is one, too
     return json_is_number(v) && schema_type_of(v) == TYPE_INTEGER;
 }
 
+static bool is_all(const json_t *v) // zod writes {"not": {}} where nothing may be
+{
+    return json_is_true(v) || (json_is_object(v) && json_object_size(v) == 0);
+}
+
 // Every name is a string, so this demands nothing; zod writes it for each record.
 static bool is_any_name(const json_t *v)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
-    return json_is_true(v) || (json_is_object(v) && json_object_size(v) == (type != NULL) &&
-                               (!type || strcmp(type, "string") == 0));
-}
-
-static bool is_all(const json_t *v) // zod writes {"not": {}} where nothing may be
-{
-    return json_is_true(v) || (json_is_object(v) && json_object_size(v) == 0);
+    return is_all(v) || (type && strcmp(type, "string") == 0 && json_object_size(v) == 1);
 }
 
 // How many properties every object that obeys the schema has.

@@ -32,12 +32,13 @@ static int newest_first(const void *a, const void *b)
 static json_t *named_object(const char *name)
 {
     json_t *j = json_pack("{s:o}", "name", json_text(name, strlen(name)));
+    if (utf8_valid(name, strlen(name)))
+        return j;
     struct buf bytes = {0};
     for (const char *p = name; *p; p++)
         buf_printf(&bytes, (unsigned char)*p < 0x80 ? "%c" : "%%%02X", (unsigned char)*p);
     const bool ok =
-        utf8_valid(name, strlen(name)) ||
-        (!bytes.failed && json_object_set_new(j, "name_bytes", json_string(buf_str(&bytes))) == 0);
+        !bytes.failed && json_object_set_new(j, "name_bytes", json_string(buf_str(&bytes))) == 0;
     buf_release(&bytes);
     if (ok)
         return j;
