@@ -426,6 +426,31 @@ static void find_all(const struct special *s, const char *text, size_t n, const 
     special_matches_release(&found);
 }
 
+// The tokens of a vocabulary that are looked for in a text.
+struct looked_for {
+    struct made m;
+    struct vocab *v;
+    struct special special;
+};
+
+static struct looked_for look_for(const struct spec *s)
+{
+    struct looked_for l = {.m = make(s), .v = malloc(sizeof *l.v)};
+    struct error err;
+    assert_non_null(l.m.tok);
+    assert_non_null(l.v);
+    assert_true(vocab_init(l.v, l.m.gguf, &err) && special_init(&l.special, l.v, &err));
+    return l;
+}
+
+static void looked_for_release(struct looked_for *l)
+{
+    special_release(&l->special);
+    vocab_release(l->v);
+    free(l->v);
+    drop(&l->m);
+}
+
 static void longer_special_tokens_win_wherever_they_overlap(void **state)
 {
     (void)state;
@@ -437,14 +462,8 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
         .n_kinds = 11,
         .n_scores = ABSENT,
     };
-    struct made m = make(&s);
-    assert_non_null(m.tok);
-    struct vocab v;
-    struct special special;
+    struct looked_for l = look_for(&s);
     struct special_match found[40];
-    struct error err = {0};
-    assert_true(vocab_init(&v, m.gguf, &err));
-    assert_true(special_init(&special, &v, &err));
     uint64_t ctr = 0;
     size_t n_found;
     for (int round = 0; round < 20000; round++) {
@@ -453,15 +472,13 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
         size_t n = rng_u64(3, ctr++, 0) % sizeof text;
         for (size_t i = 0; i < n; i++)
             text[i] = (char)('a' + rng_u64(3, ctr++, 0) % 4);
-        size_t n_want = match_plainly(&v, text, n, at);
-        find_all(&special, text, n, NULL, found, &n_found);
+        size_t n_want = match_plainly(l.v, text, n, at);
+        find_all(&l.special, text, n, NULL, found, &n_found);
         assert_int_equal(n_found, n_want);
         for (size_t i = 0; i < n_found; i++)
             assert_int_equal(at[found[i].begin], found[i].id);
     }
-    special_release(&special);
-    vocab_release(&v);
-    drop(&m);
+    looked_for_release(&l);
 }
 
 // In such a text every token overlaps the next one from the beginning to the end: some are settled,
@@ -479,23 +496,18 @@ static void many_that_overlap_are_settled_a_part_at_a_time(void **state)
         .n_kinds = 10,
         .n_scores = ABSENT,
     };
-    struct made m = make(&s);
-    assert_non_null(m.tok);
-    struct vocab v;
-    struct special special;
+    struct looked_for l = look_for(&s);
     struct special_matches found = {0};
     struct error err = {0};
-    assert_true(vocab_init(&v, m.gguf, &err));
-    assert_true(special_init(&special, &v, &err));
     char *text = malloc(N);
     int32_t *want = malloc(N * sizeof *want);
     assert_true(text && want);
     for (uint64_t round = 0; round < PERIOD; round++) { // to be cut at each place of the period
         for (size_t i = 0; i < N; i++)
             text[i] = "abaababaaaaab"[(i + round) % PERIOD];
-        size_t n_want = match_plainly(&v, text, N, want), n_found = 0, at = 0;
+        size_t n_want = match_plainly(l.v, text, N, want), n_found = 0, at = 0;
         do {
-            assert_true(special_next(&special, text, N, false, NULL, NULL, &at, &found, &err));
+            assert_true(special_next(&l.special, text, N, false, NULL, NULL, &at, &found, &err));
             for (size_t i = 0; i < found.n; i++)
                 assert_int_equal(want[found.data[i].begin], found.data[i].id);
             n_found += found.n;
@@ -506,9 +518,7 @@ static void many_that_overlap_are_settled_a_part_at_a_time(void **state)
     free(text);
     free(want);
     special_matches_release(&found);
-    special_release(&special);
-    vocab_release(&v);
-    drop(&m);
+    looked_for_release(&l);
 }
 
 // The same with control tokens and random masks: never one that covers an unmasked byte.
@@ -523,14 +533,8 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
         .n_kinds = 8,
         .n_scores = ABSENT,
     };
-    struct made m = make(&s);
-    assert_non_null(m.tok);
-    struct vocab v;
-    struct special special;
+    struct looked_for l = look_for(&s);
     struct special_match found[40];
-    struct error err = {0};
-    assert_true(vocab_init(&v, m.gguf, &err));
-    assert_true(special_init(&special, &v, &err));
     uint64_t ctr = 0;
     size_t n_found = 0, n_now;
     for (int round = 0; round < 20000; round++) {
@@ -541,9 +545,9 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
             text[i] = "ab<>"[rng_u64(5, ctr++, 0) % 4];
             mask[i] = rng_u64(5, ctr++, 0) % 5 != 0;
         }
-        find_all(&special, text, n, mask, found, &n_now);
+        find_all(&l.special, text, n, mask, found, &n_now);
         for (size_t i = 0; i < n_now; i++) {
-            assert_int_equal(v.kind[found[i].id], TOKEN_CONTROL);
+            assert_int_equal(l.v->kind[found[i].id], TOKEN_CONTROL);
             for (size_t k = 0; k < found[i].len; k++) {
                 assert_true(mask[found[i].begin + k]);
                 covered[found[i].begin + k] = 1;
@@ -559,9 +563,7 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
         }
     }
     assert_true(n_found > 1000);
-    special_release(&special);
-    vocab_release(&v);
-    drop(&m);
+    looked_for_release(&l);
 }
 
 // SentencePiece by its definition: the best-scored token that two neighbours form, leftmost among
