@@ -66,11 +66,17 @@ static bool check_magic(struct cursor *c, uint32_t *version, struct error *err)
             {"<!do", "a web page; the download went wrong"},
             {"<htm", "a web page; the download went wrong"},
             {"PK\x03\x04", "a zip archive or a PyTorch checkpoint; convert it to GGUF"},
+            {"\x28\xB5\x2F\xFD", "packed by zstd; unpack it first"},
         };
         const char *what = NULL;
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             if (memcmp(m, known[i].magic, 4) == 0)
                 what = known[i].what;
+        if (memcmp(m, "\x1F\x8B", 2) == 0)
+            what = "packed by gzip; unpack it first";
+        // Its first eight bytes are a length.
+        else if (cursor_left(c) >= 2 && memcmp(m + 8, "{\"", 2) == 0)
+            what = "a safetensors file; convert it to GGUF";
         char shown[FORMAT_TEXT];
         return error_set(err, ERR_MODEL, "begins with \"%s\", expected \"GGUF\"%s%s%s",
                          format_text(shown, sizeof shown, (const char *)m, 4), what ? " (" : "",

@@ -205,6 +205,10 @@ static void headers_that_are_not_gguf_say_what_they_are(void **state)
         {"tjgg\3\0\0\0", 8, "GGJT file of before GGUF"},
         {"<!DOCTYPE html>", 15, "web page"},
         {"version https://git-lfs", 23, "Git LFS pointer"},
+        {"\x1F\x8B\x08\0\0\0\0\0\2\3", 10, "expected \"GGUF\" (packed by gzip; unpack it first)"},
+        {"\x28\xB5\x2F\xFD\4\0\1\2", 8, "(packed by zstd; unpack it first)"},
+        {"\x3D\0\0\0\0\0\0\0{\"a\":", 13, "(a safetensors file; convert it to GGUF)"},
+        {"\x3D\0\0\0\0\0\0\0{", 9, "begins with \"=\\x00\\x00\\x00\", expected \"GGUF\""},
         {"\x1B[2J\n\n\n\n", 8, "begins with \"\\x1B[2J\", expected \"GGUF\""},
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
