@@ -238,11 +238,26 @@ static bool check_room(struct download *d, size_t n, struct error *err)
     return true;
 }
 
+// An address out of a browser is often that of a page about the file; no model begins as one.
+static bool is_page(const char *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", bytes[i]) && bytes[i])
+        i++;
+    return i < n && bytes[i] == '<';
+}
+
 static bool on_bytes(void *user, const void *bytes, size_t n, struct error *err)
 {
     struct download *d = user;
     struct fetch *f = d->f;
     char a[FORMAT_NUMBER];
+    if (d->at == 0 && is_page(bytes, n))
+        return error_set(err, ERR_FAIL,
+                         "%s: found a web page, expected a model's file: of a repository of the "
+                         "Hugging Face Hub -hf USER/REPO takes one, and the address of a file "
+                         "there has /resolve/ where that of its page has /blob/",
+                         f->what);
     if (f->size && n > f->size - d->at)
         return error_set(err, ERR_FAIL, "%s: the server sends more than the %s bytes it announced",
                          f->what, format_number(a, f->size));

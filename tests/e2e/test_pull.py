@@ -528,6 +528,16 @@ def test_an_https_address_is_downloaded_once(hokku, hub, cache, trust):
     assert hokku("models", "rm", url).returncode == 0 and ggufs(cache) == []
 
 
+@pytest.mark.parametrize("begin", [b"<!doctype html>", b"\n  <html>"])
+def test_the_page_of_a_model_is_no_model(hokku, hub, cache, trust, begin):
+    (hub.dir / "files/page.gguf").write_bytes(begin + b"Some Model" * 1000)
+    for args in ("pull", f"{hub.tls_url}/files/page.gguf"), ("-m", f"{hub.tls_url}/files/page.gguf", "hi"):
+        refused(hokku(*args, more=trust), "page.gguf: found a web page, expected a model's file", "-hf USER/REPO", "/resolve/ where that of its page has /blob/")
+        assert not parts(cache) and not ggufs(cache)
+    (hub.dir / "files/page.gguf").write_bytes(Q8)
+    assert ok(hokku("pull", f"{hub.tls_url}/files/page.gguf", more=trust)).read_bytes() == Q8
+
+
 def test_all_parts_of_an_https_address_are_fetched(hokku, hub, trust):
     for i in (1, 2):
         (hub.dir / f"files/s-0000{i}-of-00002.gguf").write_bytes(data(i, 1000))
