@@ -36,6 +36,22 @@ void model_choose(struct options *o, const char *name)
     o->model = hub ? NULL : name;
 }
 
+// llama3.2:3b, as other programs name models.
+static bool is_bare_word(const char *name)
+{
+    return access(name, F_OK) != 0 && errno == ENOENT && !strchr(name, '/') && !hub_is_gguf(name);
+}
+
+// The same behind the name of a host, as other programs write it.
+static const char *without_host(const char *name)
+{
+    static const char *const hosts[] = {"hf.co/", "huggingface.co/"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        if (strncmp(name, hosts[i], strlen(hosts[i])) == 0)
+            return name + strlen(hosts[i]);
+    return name;
+}
+
 // A file, or an address that it is downloaded from. label: before what is wrong with the name.
 static char *named(const struct options *o, const char *label, const char *name,
                    const struct cancel *cancel, struct error *err)
@@ -51,12 +67,20 @@ static char *named(const struct options *o, const char *label, const char *name,
                   label);
         return NULL;
     }
-    if (is_of_the_hub(name)) {
+    const char *repo = without_host(name);
+    if (is_of_the_hub(repo)) {
         error_set(
             err, ERR_MODEL,
             "%.200s: no such file; of the Hugging Face Hub, hokku pull %.200s gets it and prints "
             "the file",
-            name, name);
+            name, repo);
+        return NULL;
+    }
+    if (is_bare_word(name)) {
+        error_set(err, ERR_MODEL,
+                  "%.200s: cannot open: No such file or directory; expected a GGUF file: there are "
+                  "no short names of models, but -hf USER/REPO takes one from the Hugging Face Hub",
+                  name);
         return NULL;
     }
     char *path = strdup(name);

@@ -79,6 +79,15 @@ def test_a_name_of_the_hub_that_is_no_file_is_said_to_be_one(hokku, tmp_path, ar
     for other in ("nothere", "a/b/c", "./a", "a/b.gguf", "/a"):
         r = hokku("-m", other, "hi")
         assert r.returncode == 3 and b"cannot open: No such file" in r.stderr, r
+    r = hokku("-m", "hf.co/a/b:q4_0", "hi")
+    assert r.returncode == 3 and r.stderr == b"hokku: hf.co/a/b:q4_0: no such file; of the Hugging Face Hub, hokku pull a/b:q4_0 gets it and prints the file\n", r
+
+
+@pytest.mark.parametrize("name,word", [("llama3.2", True), ("qwen2.5:7b-instruct", True), ("nothere.gguf", False), ("./llama3.2", False), ("/llama3.2", False)])
+def test_where_models_come_from_is_said_to_who_names_one_by_a_word(hokku, name, word):
+    for args in ("-m", name, "hi"), ("inspect", name), ("-md", name, "hi"):
+        r = hokku(*args)
+        assert r.returncode == 3 and b"cannot open: No such file" in r.stderr and (b"-hf USER/REPO takes one" in r.stderr) == word, r
 
 
 def test_any_word_can_be_a_prompt(hokku):
