@@ -278,6 +278,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     struct buf text = {0}, old_text = {0};
     p.opt = &o;
     p.began = clock_now();
+    o.seed_given = true; // whoever chose it: /retry SEED stays
     model_choose(&o, name);
     if (o.sampler.n_bias > 0)
         return error_set(err, ERR_USAGE,

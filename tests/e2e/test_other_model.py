@@ -41,6 +41,16 @@ def test_another_model_reads_what_was_said(chat, hokku, stories):
     assert c.say("/context").count("\n") >= 4
 
 
+def test_the_seed_stays_whoever_chose_it(chat, tiny):
+    c = chat("-m", tiny, "-n", 4)
+    for line in ("/set seed random", "/retry", "/retry 5"):
+        c.say("one")
+        c.say(line)
+        before = c.say("/set seed").split("seed ")[-1]
+        for name in (BUILTIN, tiny):
+            assert "(now " in c.say(f"/model {name}") and c.say("/set seed").split("seed ")[-1] == before
+
+
 def test_a_template_comes_with_its_model(chat, stories):
     c = chat("-m", stories, "--temp", 0, "-n", 10)
     c.say("Once upon a time")
