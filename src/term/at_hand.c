@@ -66,7 +66,8 @@ static bool answer_text(struct repl *r, const char *arg, const char **text, size
         m = conversation_turn(r->c, i - 1) + 1;
     }
     *text = message_answer(m, n);
-    return true;
+    return *n > 0 || error_set(err, ERR_FAIL, "the answer has no text%s",
+                               m->text.len > 0 ? " (what a model thinks is none)" : "");
 }
 
 // The last block of code; its lines alone, also when it was cut before its end.
@@ -104,6 +105,8 @@ bool action_copy(struct repl *r, char *arg, struct error *err)
         return false;
     if (code && !last_code(&text, &n))
         return error_set(err, ERR_FAIL, "the last answer has no block of code");
+    if (n == 0) // which a terminal would take for: empty the clipboard
+        return error_set(err, ERR_FAIL, "the last block of code is empty");
     if (!r->view.o.err_tty || r->view.o.dumb)
         return error_set(err, ERR_FAIL,
                          "/copy needs a terminal with a clipboard; /write FILE keeps "

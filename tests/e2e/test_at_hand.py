@@ -97,6 +97,17 @@ def test_copy_code_is_the_last_block(home, stories, answer, code):
     c.p.close(force=True)
 
 
+@pytest.mark.parametrize("answer,command,why", [("<think>\nhm", "/copy", "the answer has no text (what a model thinks is none)"), ("", "/copy", "the answer has no text\n"),
+                                                ("<think>\nhm", "/write", "the answer has no text (what a model thinks is none)"),
+                                                ("text\n```\n```\n", "/copy code", "the last block of code is empty\n")])
+def test_an_answer_without_text_leaves_the_clipboard_and_makes_no_file(home, stories, tmp_path, answer, command, why):
+    from test_repl import Chat
+    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", *(["--prefill", answer] if answer else []), "x")
+    out = c.say(f"{command} {tmp_path}/out.txt" if command == "/write" else command)
+    assert "hokku: " + why in out and "\x1b]52" not in out and not (tmp_path / "out.txt").exists()
+    c.p.close(force=True)
+
+
 def test_write_keeps_the_answer_and_never_replaces_a_file(chat, stories, tmp_path):
     c = chat("-m", stories, *PLAIN, "-n", 8)
     answer = c.answer("Once upon a time").strip()
