@@ -79,7 +79,8 @@ static char *named(const struct options *o, const char *label, const char *name,
     if (is_bare_word(name)) {
         error_set(err, ERR_MODEL,
                   "%.200s: cannot open: No such file or directory; expected a GGUF file: there are "
-                  "no short names of models, but -hf USER/REPO takes one from the Hugging Face Hub",
+                  "no short names of models, but hokku pull USER/REPO gets one from the Hugging "
+                  "Face Hub",
                   name);
         return NULL;
     }

@@ -254,9 +254,9 @@ static bool on_bytes(void *user, const void *bytes, size_t n, struct error *err)
     char a[FORMAT_NUMBER];
     if (d->at == 0 && is_page(bytes, n))
         return error_set(err, ERR_FAIL,
-                         "%s: found a web page, expected a model's file: of a repository of the "
-                         "Hugging Face Hub -hf USER/REPO takes one, and the address of a file "
-                         "there has /resolve/ where that of its page has /blob/",
+                         "%s: found a web page, expected a model's file: hokku pull USER/REPO gets "
+                         "one from the Hugging Face Hub, and the address of a file there has "
+                         "/resolve/ where that of its page has /blob/",
                          f->what);
     if (f->size && n > f->size - d->at)
         return error_set(err, ERR_FAIL, "%s: the server sends more than the %s bytes it announced",

@@ -532,7 +532,7 @@ def test_an_https_address_is_downloaded_once(hokku, hub, cache, trust):
 def test_the_page_of_a_model_is_no_model(hokku, hub, cache, trust, begin):
     (hub.dir / "files/page.gguf").write_bytes(begin + b"Some Model" * 1000)
     for args in ("pull", f"{hub.tls_url}/files/page.gguf"), ("-m", f"{hub.tls_url}/files/page.gguf", "hi"):
-        refused(hokku(*args, more=trust), "page.gguf: found a web page, expected a model's file", "-hf USER/REPO", "/resolve/ where that of its page has /blob/")
+        refused(hokku(*args, more=trust), "page.gguf: found a web page, expected a model's file", "hokku pull USER/REPO", "/resolve/ where that of its page has /blob/")
         assert not parts(cache) and not ggufs(cache)
     (hub.dir / "files/page.gguf").write_bytes(Q8)
     assert ok(hokku("pull", f"{hub.tls_url}/files/page.gguf", more=trust)).read_bytes() == Q8

@@ -87,7 +87,7 @@ def test_a_name_of_the_hub_that_is_no_file_is_said_to_be_one(hokku, tmp_path, ar
 def test_where_models_come_from_is_said_to_who_names_one_by_a_word(hokku, name, word):
     for args in ("-m", name, "hi"), ("inspect", name), ("-md", name, "hi"):
         r = hokku(*args)
-        assert r.returncode == 3 and b"cannot open: No such file" in r.stderr and (b"-hf USER/REPO takes one" in r.stderr) == word, r
+        assert r.returncode == 3 and b"cannot open: No such file" in r.stderr and (b"hokku pull USER/REPO gets one" in r.stderr) == word, r
 
 
 def test_any_word_can_be_a_prompt(hokku):
