@@ -63,9 +63,10 @@ bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error
     return file_read_waiting(path, max_bytes, NULL, out, err);
 }
 
-bool file_read_setting(const char *path, size_t max_bytes, struct buf *out, struct error *err)
+bool file_read_setting(const char *path, size_t max_bytes, const struct cancel *cancel,
+                       struct buf *out, struct error *err)
 {
-    if (file_read(path, max_bytes, out, err)) {
+    if (file_read_waiting(path, max_bytes, cancel, out, err)) {
         utf8_drop_mark(out);
         return true;
     }

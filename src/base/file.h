@@ -12,7 +12,8 @@
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err);
 // A text that says how to answer, without a byte order mark: that it cannot be read is ERR_USAGE,
 // too. What fails leaves out as it was, which must be empty.
-bool file_read_setting(const char *path, size_t max_bytes, struct buf *out, struct error *err);
+bool file_read_setting(const char *path, size_t max_bytes, const struct cancel *cancel,
+                       struct buf *out, struct error *err);
 // Leaves out of a text for a model what is none of it: a byte order mark, and one final newline (a
 // carriage return before it belongs to it).
 void file_drop_ends(struct buf *text);

@@ -21,7 +21,7 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
         return true;
     if (o->json_schema && text[0] == '@')
         path = text + 1;
-    if (path && !file_read_setting(path, MAX_BYTES, &file, err))
+    if (path && !file_read_setting(path, MAX_BYTES, cancel, &file, err))
         return error_prefix(err, "%s", what);
     if (path)
         text = buf_str(&file);

@@ -123,7 +123,7 @@ bool bench_grammar(const struct model *m, const char *path, bool json, const str
 {
     struct grammar_bench b = {.m = m, .n_words = (m->hp.n_vocab + 31) / 32};
     struct buf text = {0};
-    if (!file_read_setting(path, MAX_FILE_BYTES, &text, err))
+    if (!file_read_setting(path, MAX_FILE_BYTES, cancel, &text, err))
         return error_prefix(err, "--grammar");
     double start = cpu_now();
     struct grammar_vocab *vocab = grammar_vocab_create(m->tokenizer, err);

@@ -131,6 +131,17 @@ def test_lines_typed_while_a_command_works_are_lines_of_their_own(chat, stories,
     c.p.expect(r"(?:\n|2004h)top-k 5\r\n", timeout=10)
 
 
+def test_ctrl_c_ends_the_wait_for_a_schema_that_never_comes(chat, stories, tmp_path):
+    os.mkfifo(tmp_path / "never")
+    c = chat("-m", stories, *PLAIN, "-n", 3)
+    c.p.send(f"/set schema @{tmp_path}/never\r")
+    time.sleep(0.3)
+    c.p.send("\x03")
+    c.p.expect_exact("(stopped)", timeout=5)
+    c.ready()
+    assert re.search(r"schema +off", c.say("/set"))
+
+
 def test_ctrl_j_typed_slowly_is_a_line_break(chat, hokku, stories):
     want = hokku("-m", stories, *PLAIN, "-n", 16, "one\ntwo").stdout.decode()
     c = chat("-m", stories, *PLAIN, "-n", 16)
