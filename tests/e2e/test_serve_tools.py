@@ -262,3 +262,5 @@ def test_thinking_is_told_apart(parroting):
             assert message["content"] == "It rains." and message.get("reasoning_content") == thought
             chunks = [c["choices"][0]["delta"] for c in streamed(s.ask("/v1/chat/completions", {"messages": ASKED, "stream": True, "temperature": 0})[2])]
             assert "".join(d.get("content", "") for d in chunks) == "It rains." and "".join(d.get("reasoning_content", "") for d in chunks) == (thought or "")
+            tokens = s.ask("/v1/chat/completions", {"messages": ASKED, "temperature": 0, "logprobs": True})[2]["choices"][0]["logprobs"]["content"]
+            assert [t["token"] for t in tokens] == pieces
