@@ -79,6 +79,18 @@ bool session_file_text(const char *path, struct conversation *c, struct error *e
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
 void session_info_release(struct session_info *i); // zeroed is fine
 
+struct session_row {  // of a list of all
+    const char *name; // borrowed
+    bool good;
+    struct session_info info; // good
+    struct error err;         // not good
+};
+// The sessions of these names, the one that was saved last first. Owned by the caller; NULL: no
+// memory.
+struct session_row *session_rows(const char *state_dir, char *const *names, size_t n,
+                                 struct error *err);
+void session_rows_free(struct session_row *rows, size_t n);
+
 // A list of sessions in lines: the columns of their names, as many as the longest takes, and of a
 // whole line, where it is cut; 0: it is not.
 struct session_table {

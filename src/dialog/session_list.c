@@ -1,12 +1,47 @@
 // Sessions as a person reads them.
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/format.h"
 #include "base/termsafe.h"
-#include "dialog/session_file.h"
+#include "dialog/session_store.h"
 
 enum { LEAST_NAME = 20, REST = 56 }; // columns: of names, and of what stands behind them usually
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct session_row *x = a, *y = b;
+    if (x->info.saved_at != y->info.saved_at)
+        return x->info.saved_at < y->info.saved_at ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+struct session_row *session_rows(const char *state_dir, char *const *names, size_t n,
+                                 struct error *err)
+{
+    struct session_row *rows = calloc(n + 1, sizeof *rows);
+    struct buf path = {0};
+    if (!rows) {
+        error_oom(err, "the list of sessions", n * sizeof *rows);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        rows[i].name = names[i];
+        rows[i].good = session_path(state_dir, names[i], &path, &rows[i].err) &&
+                       session_file_info(path.data, &rows[i].info, &rows[i].err);
+    }
+    qsort(rows, n, sizeof *rows, newest_first);
+    buf_release(&path);
+    return rows;
+}
+
+void session_rows_free(struct session_row *rows, size_t n)
+{
+    for (size_t i = 0; rows && i < n; i++)
+        session_info_release(&rows[i].info);
+    free(rows);
+}
 
 struct session_table session_table_of(char *const *names, size_t n, size_t columns)
 {

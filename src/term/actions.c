@@ -745,25 +745,23 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
     const size_t columns = out_columns(OUT_STDERR), n_here = termsafe_width(here, strlen(here));
     const struct session_table table =
         session_table_of(names, n, columns > n_here ? columns - n_here : columns);
-    struct buf path = {0};
-    for (size_t i = 0; i < n; i++) {
-        struct session_info info;
-        struct error e = {0};
+    struct session_row *rows = session_rows(r->opt->state_dir, names, n, err);
+    for (size_t i = 0; rows && i < n; i++) {
         struct buf line = {0};
-        if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
-            !session_file_info(path.data, &info, &e)) {
-            session_name_column(&table, names[i], &line);
-            view_say(&r->view, "%s%s\n", buf_str(&line), e.text);
-        } else {
-            session_info_line(&table, names[i], &info, &line);
-            view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? here : "");
-            session_info_release(&info);
-        }
+        if (rows[i].good)
+            session_info_line(&table, rows[i].name, &rows[i].info, &line);
+        else
+            session_name_column(&table, rows[i].name, &line);
+        view_say(&r->view, "%s%s\n", buf_str(&line),
+                 !rows[i].good                 ? rows[i].err.text
+                 : repl_is_in(r, rows[i].name) ? here
+                                               : "");
         buf_release(&line);
     }
+    const bool ok = rows != NULL;
+    session_rows_free(rows, n);
     if (n == 0)
         view_say(&r->view, "(no saved sessions; /save NAME saves this one)\n");
     session_names_free(names, n);
-    buf_release(&path);
-    return true;
+    return ok;
 }

@@ -58,7 +58,8 @@ static const struct command table[] = {
     {"/delete", NULL, "NAME", "remove a saved session", COMPLETE_SESSION, NULL, action_delete},
     {"/export", NULL, "FILE.md", "this conversation to a new file", COMPLETE_FILE, NULL,
      action_export},
-    {"/sessions", NULL, "", "list the saved sessions", COMPLETE_NONE, NULL, action_sessions},
+    {"/sessions", NULL, "", "list the saved sessions, the latest first", COMPLETE_NONE, NULL,
+     action_sessions},
     {"/quit", NULL, "", NULL, COMPLETE_NONE, NULL, action_bye},
 };
 enum { N_COMMANDS = sizeof table / sizeof *table };

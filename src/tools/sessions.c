@@ -13,21 +13,6 @@
 #include "dialog/session_file.h"
 #include "dialog/session_store.h"
 
-struct row {
-    char *name; // borrowed from the list of names
-    bool good;
-    struct session_info info;
-    struct error err;
-};
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct row *x = a, *y = b;
-    if (x->info.saved_at != y->info.saved_at)
-        return x->info.saved_at < y->info.saved_at ? 1 : -1;
-    return strcmp(x->name, y->name);
-}
-
 // An object with the name and, where JSON has no such text, its bytes: a name has no % of its own.
 static json_t *named_object(const char *name)
 {
@@ -57,7 +42,7 @@ static json_t *with(json_t *j, json_t *more)
     return NULL;
 }
 
-static json_t *row_object(const struct row *r)
+static json_t *row_object(const struct session_row *r)
 {
     const struct session_info *i = &r->info;
     json_t *j = named_object(r->name);
@@ -69,7 +54,7 @@ static json_t *row_object(const struct row *r)
                           (json_int_t)i->bytes, "model", i->model, "device", i->device));
 }
 
-static bool put_row(const struct session_table *t, const struct row *r, json_t *list,
+static bool put_row(const struct session_table *t, const struct session_row *r, json_t *list,
                     struct buf *out)
 {
     if (list)
@@ -85,30 +70,19 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
     char **names;
     if (!session_names(o->state_dir, &names, &n, err))
         return false;
-    struct row *rows = calloc(n + 1, sizeof *rows);
+    struct session_row *rows = session_rows(o->state_dir, names, n, err);
     json_t *array = o->json ? json_array() : NULL;
     const struct session_table table = session_table_of(names, n, out_columns(OUT_STDOUT));
-    struct buf path = {0};
-    bool ok = rows || error_oom(err, "the list of sessions", n * sizeof *rows);
-    for (size_t i = 0; ok && i < n; i++) {
-        rows[i].name = names[i];
-        rows[i].good = session_path(o->state_dir, names[i], &path, &rows[i].err) &&
-                       session_file_info(path.data, &rows[i].info, &rows[i].err);
-    }
-    if (ok)
-        qsort(rows, n, sizeof *rows, newest_first);
-    for (size_t i = 0; ok && i < n; i++) {
+    bool ok = rows != NULL;
+    for (size_t i = 0; ok && i < n; i++)
         ok = put_row(&table, &rows[i], array, out) || error_oom(err, "the list of sessions", n);
-        session_info_release(&rows[i].info);
-    }
     if (o->json)
         ok = (json_put(array, JSON_COMPACT, out) && ok) ||
              (ok && error_oom(err, "the list of sessions", n));
     else if (ok && n == 0 && !o->quiet)
         out_say("no saved sessions");
-    free(rows);
+    session_rows_free(rows, n);
     session_names_free(names, n);
-    buf_release(&path);
     return ok;
 }
 

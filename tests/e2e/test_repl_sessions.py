@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import subprocess
+import time
 import urllib.parse
 
 import pexpect
@@ -189,6 +190,15 @@ def test_save_load_fork_and_list(chat, tiny, sessions):
     c.say("three")
     c.say("/load a")
     assert "one" in c.say("/context")  # /clear did not touch the saved one
+
+
+def test_both_lists_have_the_session_that_was_saved_last_first(chat, hokku, tiny):
+    for name in "bca":
+        ask(hokku, tiny, name, "one")
+        time.sleep(1.1)  # the time of saving is in seconds
+    ask(hokku, tiny, "b", "two")
+    for listed in (hokku("sessions").stdout.decode(), chat("-m", tiny, "--no-history").say("/sessions")):
+        assert re.findall(r"(?m)^([abc]) +20", listed) == ["b", "a", "c"], listed
 
 
 def test_a_list_has_its_columns_and_every_session_whatever_the_names(chat, hokku, tiny, sessions):
