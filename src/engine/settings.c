@@ -31,9 +31,15 @@ const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS] = {
     NUMBER("dry-penalty-last-n", dry_penalty_last_n, true, -1, INT32_MAX, NULL),
 };
 
+// NaN is in no range. The least is the float that its text becomes, which may be below it.
+static bool in_range(const struct sampler_number *d, double x)
+{
+    return x >= (double)(float)d->least && x <= d->most;
+}
+
 const char *sampler_number_expects(const struct sampler_number *d, double x, char out[FORMAT_TEXT])
 {
-    if (!(x >= d->least && x <= d->most)) // NaN is in no range
+    if (!in_range(d, x))
         return format_range(out, d->least, d->most);
     if (d == &sampler_numbers[SAMPLER_TEMP] && x > 0 && (float)x < SAMPLER_LEAST_TEMP)
         return "0, or 1e-30 at least";
@@ -52,7 +58,7 @@ bool sampler_check_numbers(const struct sampler_settings *s, struct error *err)
         const struct sampler_number *d = &sampler_numbers[i];
         double x = sampler_number_get(s, d);
         char range[FORMAT_TEXT];
-        if (!(x >= d->least && x <= d->most)) // NaN is in no range
+        if (!in_range(d, x))
             return error_set(err, ERR_USAGE, "--%s: found \"%g\", expected %s", d->name, x,
                              format_range(range, d->least, d->most));
     }

@@ -237,6 +237,22 @@ static void every_number_among_the_settings_has_one_row_and_one_option(void **st
     assert_int_equal(at, offsetof(struct sampler_settings, n_bias));
 }
 
+static void what_a_range_ends_with_is_in_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++)
+        for (int most = 0; most < 2; most++) {
+            const struct sampler_number *row = &sampler_numbers[i];
+            struct options o = {.sampler = sampler_defaults};
+            struct error err = {0};
+            char value[64];
+            snprintf(value, sizeof value, "%.10g", most ? row->most : row->least);
+            if (!options_set(&o, row->name, value, &err) ||
+                !sampler_check_numbers(&o.sampler, &err))
+                fail_msg("%s", err.text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +260,7 @@ int main(void)
         cmocka_unit_test(logits_that_overflow_while_sampling_are_told_as_such),
         cmocka_unit_test(every_setting_is_a_finite_number),
         cmocka_unit_test(every_number_among_the_settings_has_one_row_and_one_option),
+        cmocka_unit_test(what_a_range_ends_with_is_in_it),
         cmocka_unit_test(no_filter_acts_without_temperature),
         cmocka_unit_test(each_penalty_acts_alone),
         cmocka_unit_test(a_history_of_tokens_that_do_not_exist_is_refused),
