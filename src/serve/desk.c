@@ -133,7 +133,7 @@ enum job_came job_came(struct job *j)
 
 enum { COMPACT = 64 << 10 }; // bytes that are read, beyond which their memory is used again
 
-ssize_t job_read(struct job *j, char *to, size_t most)
+ssize_t job_read(struct job *j, char *to, size_t most, size_t *n_left)
 {
     lock(j->desk);
     const size_t left = j->out.len - j->taken;
@@ -152,6 +152,7 @@ ssize_t job_read(struct job *j, char *to, size_t most)
         j->out.len -= j->taken;
         j->taken = 0;
     }
+    *n_left = j->ended ? j->out.len - j->taken : 0;
     unlock(j->desk);
     return n;
 }

@@ -72,8 +72,9 @@ bool desk_offer(struct desk *d, struct job *j, struct refusal *r);
 enum job_came { JOB_NOTHING, JOB_EVENTS, JOB_ANSWER };
 enum job_came job_came(struct job *j);
 // The next bytes of a stream; 0: none yet, the connection is suspended; -1: the end; -2: the end of
-// one that was cut off and does not say so.
-ssize_t job_read(struct job *j, char *to, size_t most);
+// one that was cut off and does not say so. *n_left: of a stream that has ended, what is still to
+// be read; 0 of any other.
+ssize_t job_read(struct job *j, char *to, size_t most, size_t *n_left);
 void job_leave(struct job *j); // the connection ends; j is no longer the caller's
 
 // ---- for the engine's thread

@@ -22,12 +22,13 @@ enum {
     OTHER_FILES = 64,            // that the program has open
     CONNECTION_BYTES = 32 << 10, // for a request's head, and a piece of its answer
     PIECE_BYTES = 16 << 10,      // of a stream
+    READ_BYTES = 1 << 20,        // of an answer, for which its client has the time of a request
 };
 
 // A connection, from when it is there.
 struct conn {
     int fd;
-    double since; // when it was there, or its last answer was read; 0: a request has come whole
+    double until; // closed then; 0: a request has come whole, whose answer has not
     struct conn *prev, *next;
 };
 
@@ -61,6 +62,21 @@ struct call {
 
 // ---- answers
 
+// A client has n bytes to send or read, and so long for them. The lock is held.
+static void wait_for_client(const struct http *h, struct conn *c, size_t n)
+{
+    c->until = clock_now() + h->p.timeout * (1 + (double)n / READ_BYTES);
+}
+
+// The answer is there, but for n bytes: else whoever reads it a little at a time would keep them.
+static void is_to_read(struct call *call, size_t n)
+{
+    pthread_mutex_lock(&call->h->lock);
+    if (call->conn->until == 0)
+        wait_for_client(call->h, call->conn, n);
+    pthread_mutex_unlock(&call->h->lock);
+}
+
 // Takes r. NULL: there was no memory for it.
 static enum MHD_Result queue(struct MHD_Connection *c, struct call *call, unsigned status,
                              struct MHD_Response *r, const char *type)
@@ -89,6 +105,7 @@ static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsi
 {
     struct MHD_Response *r =
         mhd.create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
+    is_to_read(call, body->len);
     if (r)
         *body = (struct buf){0};
     buf_release(body);
@@ -110,8 +127,12 @@ static enum MHD_Result respond_refused(struct MHD_Connection *c, struct call *ca
 
 static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
 {
+    struct call *call = cls;
+    size_t n_left;
     (void)pos;
-    const ssize_t n = job_read(cls, to, most);
+    const ssize_t n = job_read(call->job, to, most, &n_left);
+    if (n_left > 0)
+        is_to_read(call, n_left);
     return n >= 0    ? n
            : n == -1 ? MHD_CONTENT_READER_END_OF_STREAM
                      : MHD_CONTENT_READER_END_WITH_ERROR;
@@ -119,8 +140,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
 
 static enum MHD_Result respond_stream(struct MHD_Connection *c, struct call *call)
 {
-    struct MHD_Response *r = mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES,
-                                                               read_stream, call->job, NULL);
+    struct MHD_Response *r =
+        mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES, read_stream, call, NULL);
     return queue(c, call, 200, r, "text/event-stream");
 }
 
@@ -427,7 +448,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     if (call->job)
         return respond_job(c, call);
     pthread_mutex_lock(&call->h->lock);
-    call->conn->since = 0;
+    call->conn->until = 0;
     pthread_mutex_unlock(&call->h->lock);
     return answer(c, call);
 }
@@ -441,7 +462,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **state,
     if (!call)
         return;
     pthread_mutex_lock(&h->lock);
-    call->conn->since = clock_now();
+    wait_for_client(h, call->conn, 0);
     h->n_open--;
     pthread_mutex_unlock(&h->lock);
     if (call->job)
@@ -465,12 +486,13 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
             mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
         conn = i ? calloc(1, sizeof *conn) : NULL; // NULL: its requests are not taken
         if (conn)
-            *conn = (struct conn){.fd = i->connect_fd, .since = clock_now()};
+            *conn = (struct conn){.fd = i->connect_fd};
     }
     *context = begins ? conn : NULL;
     pthread_mutex_lock(&h->lock);
     h->n_conns += begins ? 1 : -(size_t)1;
     if (conn && begins) {
+        wait_for_client(h, conn, 0);
         conn->next = h->conns;
         if (h->conns)
             h->conns->prev = conn;
@@ -493,7 +515,7 @@ void http_sweep(struct http *h)
     const double now = clock_now();
     pthread_mutex_lock(&h->lock);
     for (struct conn *c = h->conns; c; c = c->next)
-        if (c->since > 0 && now - c->since > h->p.timeout)
+        if (c->until > 0 && now > c->until)
             shutdown(c->fd, SHUT_RDWR); // its thread closes it
     pthread_mutex_unlock(&h->lock);
 }

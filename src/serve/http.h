@@ -25,7 +25,7 @@ struct http;
 // Takes l->fd. p is borrowed, but its own memory. Errors: ERR_FAIL, ERR_MEMORY.
 struct http *http_start(const struct http_params *p, struct listening *l, struct error *err);
 void http_close_door(struct http *h); // no new connections
-void http_sweep(struct http *h);      // ends those whose request does not come
+void http_sweep(struct http *h);      // ends those that send or read too slowly
 size_t http_n_open(struct http *h);   // requests under way
 void http_stop(struct http *h);       // all jobs are ended; NULL is fine
 

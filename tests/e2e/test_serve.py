@@ -559,6 +559,23 @@ def test_who_does_not_read_is_let_go_and_holds_little_memory(home):
         c.close()
 
 
+@pytest.mark.parametrize("path, body", [
+    ("/tokenize", {"content": "0 1 " * 250000}),
+    ("/v1/chat/completions", {**LONG, "stream": True, "logprobs": True, "top_logprobs": 64}),  # cut off, with 1 MB to be read
+])
+def test_who_reads_an_answer_a_little_at_a_time_is_let_go(home, tmp_path, path, body):
+    """Though something is read all the time. (Of a socket with a path the system takes little on.)"""
+    with serving(home, "--timeout", 2, listen=f"unix:{tmp_path}/s", model=ENDLESS) as s:
+        c, got = s.open(path, body), bytearray()
+        with contextlib.suppress(ConnectionResetError):
+            while (piece := c.recv(8000)) and len(got) < 2_900_000:
+                got += piece
+                time.sleep(0.05)
+        c.close()
+        assert 100_000 < len(got) < 2_900_000 and not got.endswith(b"0\r\n\r\n"), len(got)
+        assert content(s.chat(HAIKU, max_tokens=10, seed=1))
+
+
 def test_a_stream_that_was_read_too_slowly_says_that_it_is_cut_off(home):
     with serving(home, model=ENDLESS) as s:
         c = s.open("/v1/chat/completions", {**LONG, "stream": True, "logprobs": True, "top_logprobs": 64})

@@ -59,10 +59,14 @@ static struct buf rest(struct job *j, ssize_t end)
 {
     struct buf all = {0};
     char piece[5000];
+    size_t left = j->out.len - j->taken, n_left;
     ssize_t n;
-    while ((n = job_read(j, piece, sizeof piece)) > 0)
+    while ((n = job_read(j, piece, sizeof piece, &n_left)) > 0) {
         assert_true(buf_append(&all, piece, (size_t)n));
+        assert_int_equal(n_left, left -= (size_t)n); // it has ended
+    }
     assert_int_equal(n, end);
+    assert_int_equal(n_left, 0);
     return all;
 }
 
@@ -82,9 +86,14 @@ static void a_stream_that_is_cut_off_does_not_end_as_if_it_were_whole(void **sta
         size_t n = 0;
         while ((slow || n < 10) && job_write(j, text, sizeof text))
             n++;
+        size_t n_read = slow ? 0 : 1, n_left;
+        if (!slow) {
+            assert_int_equal(job_read(j, text, n_read, &n_left), n_read);
+            assert_int_equal(n_left, 0); // more may come
+        }
         job_free(j);
         struct buf all = rest(j, slow ? -1 : -2);
-        assert_true(all.len >= n * sizeof text);
+        assert_true(n_read + all.len >= n * sizeof text);
         assert_true(!slow || n * sizeof text > DESK_MOST_UNREAD);
         assert_true(!slow || strstr(buf_str(&all), "data: {\"error\":{"));
         buf_release(&all);
