@@ -212,17 +212,26 @@ void bpe_release(struct bpe *b)
     *b = (struct bpe){0};
 }
 
-// The token whose text is exactly this word, -1.
-static int32_t whole_word(const struct bpe *b, const char *word, size_t n)
+// *id: the token whose text is exactly this word, -1.
+static bool whole_word(const struct bpe *b, const char *word, size_t n, int32_t *id,
+                       struct error *err)
 {
     char local[512];
-    if (n > b->vocab->max_len || n > sizeof local / 2)
-        return -1;
+    *id = -1;
+    if (n == 0 || n > b->vocab->max_len)
+        return true;
+    char *text = n > sizeof local / 2 ? malloc(2 * n) : local;
+    if (!text)
+        return error_oom(err, "a word", 2 * n);
     size_t len = 0;
     for (size_t i = 0; i < n; i++)
-        len += bpe_byte_to_char((unsigned char)word[i], local + len);
-    int32_t id = vocab_find(b->vocab, local, len);
-    return vocab_is_plain(b->vocab, id) ? id : -1;
+        len += bpe_byte_to_char((unsigned char)word[i], text + len);
+    const int32_t found = vocab_find(b->vocab, text, len);
+    if (vocab_is_plain(b->vocab, found))
+        *id = found;
+    if (text != local)
+        free(text);
+    return true;
 }
 
 // The tokens of the first stretch of word[0..n): *used bytes of it.
@@ -258,7 +267,9 @@ static bool merge_stretch(const struct bpe *b, struct merger *m, const char *wor
 static bool merge_word(const struct bpe *b, struct merger *m, const char *word, size_t n,
                        struct ids *out, struct error *err)
 {
-    int32_t id = b->ignore_merges ? whole_word(b, word, n) : -1;
+    int32_t id = -1;
+    if (b->ignore_merges && !whole_word(b, word, n, &id, err))
+        return false;
     if (id >= 0)
         return ids_push(out, id) || error_oom(err, "token ids", sizeof id);
     for (size_t at = 0, used = 0; at < n; at += used)

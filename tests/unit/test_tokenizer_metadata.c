@@ -278,6 +278,13 @@ static void merges_apply_in_their_order_and_unknown_bytes_need_a_token(void **st
     m = make(&s);
     expect_ids(&m, "abc", &none, "4");
     drop(&m);
+    char long_word[1001];
+    memset(long_word, 'a', 1000);
+    long_word[1000] = '\0';
+    s.tokens[4] = long_word;
+    m = make(&s);
+    expect_ids(&m, long_word, &none, "4");
+    drop(&m);
 }
 
 static void forgotten_control_marks_do_not_let_text_end_a_turn(void **state)
