@@ -280,14 +280,17 @@ bool generation_end(struct generation *r, bool ok, struct error *err)
 
 // ---- guesses
 
-// The tokens of the text that the constraint leaves no choice about, most at most.
+// The tokens of the text that the constraint leaves no choice about, most at most, up to a byte
+// that is no token (one that has it and others may be sampled all the same).
 static bool find_forced(struct generation *r, size_t most, struct ids *out, struct error *err)
 {
     enum { TOKEN_BYTES = 16 };
     const struct tokenize_options how = {.continuation = true};
     struct buf text = {0};
-    const bool ok = constraint_forced(r->p->constraint, most * TOKEN_BYTES, &text, err) &&
-                    tokenizer_encode(r->p->tok, buf_str(&text), text.len, &how, out, err);
+    struct error why = {0};
+    bool ok = constraint_forced(r->p->constraint, most * TOKEN_BYTES, &text, err);
+    if (ok && !tokenizer_encode(r->p->tok, buf_str(&text), text.len, &how, out, &why))
+        ok = why.code == ERR_FAIL || error_set(err, why.code, "%s", why.text);
     buf_release(&text);
     if (out->len > most)
         out->len = most;

@@ -48,6 +48,19 @@ def test_an_answer_is_the_same_with_guesses_and_without(hokku, args):
         assert 0 <= times["accepted_tokens"] <= times["drafted_tokens"] and times["tokens_per_step"] >= 1
 
 
+def test_a_text_that_must_come_and_has_a_byte_that_is_no_token_is_no_failure(hokku, tmp_path):
+    """The character is a token, whose bytes are none."""
+    kvs, tensors = families.model(seed=1, **families.FAMILIES["internlm2"][1])
+    kvs = dict(kvs)
+    tokens, merges = (kvs[f"tokenizer.ggml.{key}"].value[1] for key in ("tokens", "merges"))
+    tokens[tokens.index("Ã")], tokens[tokens.index("©")] = "Ã©", "no byte"
+    merges[:] = [m for m in merges if not {"Ã", "©"} & set(m)]
+    make_gguf.write(tmp_path / "m.gguf", list(kvs.items()), tensors)
+    args = ("-m", tmp_path / "m.gguf", "--grammar", 'root ::= "abcdéa" [xy]', "-no-cnv")
+    want, got = (answer(hokku, *args, "--spec", spec, "hello")[0] for spec in ("off", "auto"))
+    assert got == want and got["text"][:-1] == "abcdéa", (got, want)
+
+
 QUOTES = [f"{COPY} {word}" for word in ["one", "two", "three", "four"]] + ["What is a token?", COPY[20:], "Write a haiku about rain."]
 
 
