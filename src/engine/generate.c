@@ -144,11 +144,14 @@ static bool mask(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *a
     size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - r->len;
     if (r->p->n_predict >= 0 && n_left > (uint64_t)r->p->n_predict - n)
         n_left = (size_t)((uint64_t)r->p->n_predict - n);
-    if (n_drafts == 0)
-        return constraint_mask(r->p->constraint, n_left, allow, err);
-    if (n_left != SIZE_MAX)
+    if (n_drafts > 0 && n_left != SIZE_MAX)
         n_left -= n_drafts;
-    return look_ahead(r, drafts, n_drafts, err) && constraint_mask(r->ahead, n_left, allow, err);
+    struct error why = {0};
+    const bool ok = n_drafts == 0 ? constraint_mask(r->p->constraint, n_left, allow, &why)
+                                  : look_ahead(r, drafts, n_drafts, &why) &&
+                                        constraint_mask(r->ahead, n_left, allow, &why);
+    r->g->off_grammar = why.code == ERR_FAIL;
+    return ok || error_set(err, why.code, "%s", why.text);
 }
 
 // Forbids what the model's file says never to sample, but where the user has a bias of their own.
@@ -242,7 +245,8 @@ static bool push(struct generation *r, const struct decoded *d, struct error *er
     if (g->ids.len == 0)
         r->s->stats.first_token_s = r->s->stats.prefill_s + clock_now() - r->start;
     const bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d->id);
-    if (p->constraint && !constraint_accept(p->constraint, d->id, err))
+    g->off_grammar = p->constraint && !constraint_accept(p->constraint, d->id, err);
+    if (g->off_grammar)
         return false;
     if (!ids_push(&g->ids, d->id))
         return error_oom(err, "the answer's tokens", g->ids.len * sizeof d->id);

@@ -103,6 +103,7 @@ struct generated {
     struct ids ids;  // the answer's tokens, the end token included when there was one
     struct buf text; // the answer's exact text
     enum finish finish;
+    bool off_grammar; // where it failed with ERR_FAIL: the grammar could not be followed further
 };
 void generated_release(struct generated *g);
 

@@ -55,6 +55,13 @@ static void count(struct worker *w, const struct session_stats *s, bool answered
     pthread_mutex_unlock(&w->desk->lock);
 }
 
+// False.
+static bool blame_schema(struct item *it, struct error *err)
+{
+    it->field = "response_format";
+    return error_prefix(err, "\"%s\"", it->field);
+}
+
 // A task that is done.
 static void finish(struct worker *w, struct item *it)
 {
@@ -63,6 +70,10 @@ static void finish(struct worker *w, struct item *it)
     bool ok = why.code == ERR_NONE;
     ok = answering_end(&it->a, &it->m, ok, ok ? &why : NULL) && ok;
     count(w, &it->task.stats, ok && !it->lost, it->lost);
+    if (why.code == ERR_FAIL && it->a.g.off_grammar) { // which its client chose
+        why.code = ERR_USAGE;
+        blame_schema(it, &why);
+    }
     if (ok) {
         item_answered(it);
     } else if (!it->lost) {
@@ -192,10 +203,8 @@ static bool set(struct worker *w, struct item *it, const struct ask *a, struct e
     if (a->tools && !a->no_calls)
         calls_init(&it->calls, w->form);
     if (a->schema &&
-        !(it->p.constraint = shapes_take(w->shapes, a->schema, &w->watch.unwanted, err))) {
-        it->field = "response_format";
-        return error_prefix(err, "\"%s\"", it->field);
-    }
+        !(it->p.constraint = shapes_take(w->shapes, a->schema, &w->watch.unwanted, err)))
+        return blame_schema(it, err);
     if (!a->has_seed && !sampler_random_seed(&it->sampler.seed, err))
         return false;
     return reply_init(&it->reply, w->defaults->model, w->engine->model->tokenizer,

@@ -2,15 +2,17 @@
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import socket
+import string
 import subprocess
 import sys
 
 import pytest
 from conftest import HOKKU, ROOT, wait_until
-from server import BUILTIN, serving
+from server import BUILTIN, events, serving
 from test_serve import USER, any_served  # noqa: F401 (fixture)
 from test_serve_door import AS_SYSTEMD
 
@@ -74,6 +76,22 @@ def test_a_schema_that_would_take_for_ever_stops_nobody(any_served):  # noqa: F8
     status, _, answer = any_served.ask("/v1/chat/completions", {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {
         "name": "a", "schema": {"enum": ["x", 2], "$ref": "#/$defs/a0", "$defs": defs}}}})
     assert status == 400 and "steps" in answer["error"]["message"], answer
+
+
+def test_a_schema_too_ambiguous_to_be_followed_is_its_clients_to_change(home):
+    """Found while the answer is made: it was 500, as if the server were to blame."""
+    rng, patterns = random.Random(1), []
+    for _ in range(1000):  # each takes texts with an even number of some letters
+        some = "".join(c for c in string.ascii_lowercase if rng.random() < .5)
+        patterns.append({"type": "string", "pattern": f"^[{(o := ''.join(sorted(set(string.ascii_lowercase) - set(some))))}]*([{some}][{o}]*[{some}][{o}]*)*$"})
+    body = {"messages": USER, "seed": 1, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"anyOf": patterns}}}}
+    with serving(home) as s:
+        status, _, answer = s.ask("/v1/chat/completions", body)
+        assert status == 400 and answer["error"]["param"] == "response_format", answer
+        assert answer["error"]["message"].startswith('"response_format": the grammar is too ambiguous') and "make its alternatives begin differently" in answer["error"]["message"]
+        raw = s.ask("/v1/chat/completions", {**body, "stream": True})[2]
+        error = json.loads(events(raw)[-1])["error"]
+        assert error == answer["error"] and error["type"] == "invalid_request_error"
 
 
 NULLS = [
