@@ -44,7 +44,9 @@ struct http {
 struct frame { // headers that say where a request ends, and whom it is for
     int hosts, lengths, encodings;
     bool chunked;
-    bool unclear; // a line of them could be another header to someone else
+    bool unclear;      // a line of them could be another header to someone else
+    unsigned singles;  // bits of those of `singles` that have come
+    const char *again; // one of them that came twice; NULL: none
 };
 
 // A request, from its head to the end of its answer.
@@ -89,7 +91,7 @@ static enum MHD_Result queue(struct MHD_Connection *c, struct call *call, unsign
     if (status == 401)
         mhd.add_response_header(r, "WWW-Authenticate", "Bearer");
     if (status == 405 && call->route)
-        mhd.add_response_header(r, "Allow", call->route->method);
+        mhd.add_response_header(r, "Allow", call->route->with_body ? "POST" : "GET, HEAD");
     if (status == 429 || status == 503)
         mhd.add_response_header(r, "Retry-After", "1");
     if (call->closes)
@@ -192,6 +194,15 @@ static struct target target_of(struct MHD_Connection *c, const char *url)
     return (struct target){host[n] ? host + n : "/", host, n};
 }
 
+// Of a host without its port.
+static size_t name_length(const char *host, size_t n)
+{
+    size_t at = n;
+    while (at > 0 && host[at - 1] >= '0' && host[at - 1] <= '9')
+        at--;
+    return at > 0 && host[at - 1] == ':' ? at - 1 : n;
+}
+
 // A page of some other site, open in this machine's browser, must not reach a server that asks for
 // no key: neither as itself (Origin), nor by a name that it has given this address (Host).
 static bool check_site(const struct http *h, struct MHD_Connection *c, const struct target *to,
@@ -205,8 +216,7 @@ static bool check_site(const struct http *h, struct MHD_Connection *c, const str
                       origin);
     if (!h->p.check_host || !host)
         return true;
-    const char *colon = memrchr(host, ':', to->n_host), *bracket = memrchr(host, ']', to->n_host);
-    const size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : to->n_host;
+    const size_t n = name_length(host, to->n_host);
     const char *mine = h->p.own_host;
     if (is_loopback(host, n) || (n == strlen(mine) && strncasecmp(host, mine, n) == 0))
         return true;
@@ -218,18 +228,25 @@ static bool check_site(const struct http *h, struct MHD_Connection *c, const str
 }
 
 // "Content-Length : 5" is no Content-Length here, and one to a proxy that is not strict; so is what
-// follows a carriage return, with which a line ends for some. (RFC 9112, 2.2 and 5.1; a NUL and
-// what is behind it libmicrohttpd drops.)
+// follows a carriage return, with which a line ends for some, and a line that begins with a blank:
+// libmicrohttpd 0.9.75 puts its text behind the name of the header before, which is then not where
+// it came, in front of its value. (RFC 9112, 2.2, 5.1 and 5.2; a NUL and what is behind it
+// libmicrohttpd drops.)
 static bool is_clear(const char *name, const char *value)
 {
     static const char token[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "!#$%&'*+-.^_`|~";
     const size_t n = strspn(name, token);
+    if (value && (uintptr_t)value < (uintptr_t)name)
+        return false;
     for (; value && *value; value++)
         if ((unsigned char)*value < ' ' && *value != '\t')
             return false;
     return n > 0 && !name[n];
 }
+
+// Of these whoever is asked for one takes the first, or the last.
+static const char *const singles[] = {"Authorization", "Content-Encoding", "Expect"};
 
 static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                     const char *value)
@@ -239,6 +256,11 @@ static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const ch
     f->unclear |= !is_clear(name, value);
     f->hosts += strcasecmp(name, "Host") == 0;
     f->lengths += strcasecmp(name, "Content-Length") == 0;
+    for (size_t i = 0; i < sizeof singles / sizeof *singles; i++)
+        if (strcasecmp(name, singles[i]) == 0) {
+            f->again = f->singles >> i & 1 ? singles[i] : f->again;
+            f->singles |= 1u << i;
+        }
     if (strcasecmp(name, "Transfer-Encoding") == 0) {
         f->encodings++;
         f->chunked = value && strcasecmp(value, "chunked") == 0;
@@ -255,7 +277,10 @@ static bool check_frame(struct MHD_Connection *c, const char *version, struct re
     if (f.unclear)
         return refuse(r, 400, NULL, "ambiguous_request",
                       "found a header whose name is none, or a control character in its value, "
-                      "expected \"Name: value\", without a blank before the colon");
+                      "expected \"Name: value\" on one line, without a blank before the colon");
+    if (f.again)
+        return refuse(r, 400, NULL, "ambiguous_request",
+                      "found more than one header %s, expected one at most", f.again);
     if (f.hosts > 1 || (f.hosts == 0 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0))
         return refuse(r, 400, NULL, "ambiguous_request", "found %d headers Host, expected one",
                       f.hosts);
@@ -264,6 +289,10 @@ static bool check_frame(struct MHD_Connection *c, const char *version, struct re
                       "found %d headers Content-Length and %d Transfer-Encoding, expected one of "
                       "them",
                       f.lengths, f.encodings);
+    if (f.encodings > 0 && strcmp(version, MHD_HTTP_VERSION_1_0) == 0)
+        return refuse(r, 400, NULL, "ambiguous_request",
+                      "found a Transfer-Encoding in HTTP/1.0, which has none, expected a "
+                      "Content-Length");
     return f.encodings == 0 || f.chunked ||
            refuse(r, 400, NULL, "ambiguous_request",
                   "found another Transfer-Encoding, expected chunked");

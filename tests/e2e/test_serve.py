@@ -251,7 +251,7 @@ def test_wrong_paths_and_methods_are_told(served):
                                  ("GET", "/../../etc", 404), ("DELETE", "/v1/models", 405)]:
         code, headers, answer = served.ask(path, method=method)
         assert code == status and answer["error"]["message"], (method, path)
-        assert status != 405 or headers["Allow"]
+        assert status != 405 or headers["Allow"] in ("POST", "GET, HEAD")
     assert served.ask("/health", method="HEAD")[0] == 200
     code, _, answer = served.ask("/v1/models/bogus")
     assert (code, answer["error"]["param"], answer["error"]["code"]) == (404, "model", "model_not_found")

@@ -65,6 +65,7 @@ def test_cookies_take_the_room_of_headers(any_served, n, status):  # noqa: F811
     (b"http://localhost/health", b"localhost", b"200"), (b"HTTP://127.0.0.1:1/health?x", b"localhost", b"200"), (b"http://[::1]:8080/v1/models", b"localhost", b"200"),
     (b"http://localhost/health", b"evil.example", b"200"),  # (a proxy's; that of the target counts)
     (b"http://evil.example/health", b"localhost", b"403"), (b"http://localhost.evil.example/health", b"localhost", b"403"), (b"http://localhost@evil.example/health", b"localhost", b"403"),
+    (b"http://localhost:80@evil.example/health", b"localhost", b"403"), (b"/health", b"localhost:80@evil.example", b"403"), (b"/health", b"localhost:x", b"403"), (b"/health", b"localhost:", b"200"),
     (b"http:///health", b"localhost", b"403"), (b"http://localhost", b"localhost", b"404"), (b"http://localhost/nope", b"localhost", b"404"),
     (b"https://localhost/health", b"localhost", b"404"), (b"http:/health", b"localhost", b"404")])
 def test_a_request_as_to_a_proxy_is_one_of_the_host_in_it(served, target, host, status):  # noqa: F811
@@ -182,10 +183,16 @@ BODY = b'{"content": "hi"}'
                                      b"Host: localhost\r\nContent-Length : 17", b"Host: localhost\r\nContent-Length\t: 17",
                                      b"Host: localhost\r\nTransfer-Encoding : chunked\r\nContent-Length: 27",
                                      b"Host: localhost\r\nX: y\rContent-Length: 17", b"Host: localhost\r\n\x0bContent-Length: 17",
-                                     b"Host: localhost\r\nHost : other\r\nContent-Length: 17"])
+                                     b"Host: localhost\r\nHost : other\r\nContent-Length: 17",
+                                     b"Host: localhost\r\nContent-Length: 1\r\n 7", b"Host: localhost\r\nContent-L: 17\r\n\tength", b"Host: localhost\r\nX: y\r\n z\r\nContent-Length: 17",
+                                     b"Host: localhost\r\nTransfer-Encoding: chun\r\n ked", b"Ho: localhost\r\n st\r\nContent-Length: 17",
+                                     b"Host: localhost\r\nContent-Length: 17\r\nauthorization: Bearer a\r\nAuthorization: Bearer b",
+                                     b"Host: localhost\r\nContent-Length: 17\r\nContent-Encoding: identity\r\nContent-Encoding: gzip",
+                                     b"Host: localhost\r\nContent-Length: 17\r\nExpect: 100-continue\r\nX: y\r\nExpect: 100-continue",
+                                     b"HTTP/1.0\r\nTransfer-Encoding: chunked"])
 def test_a_request_that_others_may_read_otherwise_is_refused_and_its_connection_closed(any_served, headers):  # noqa: F811
     c = any_served.connect(10)
-    c.sendall(b"POST /tokenize HTTP/1.1\r\n" + headers + b"\r\n\r\n" + (b"11\r\n" + BODY + b"\r\n0\r\n\r\n" if b"chunked" in headers else BODY))
+    c.sendall(b"POST /tokenize " + (b"" if headers.startswith(b"HTTP") else b"HTTP/1.1\r\n") + headers + b"\r\n\r\n" + (b"11\r\n" + BODY + b"\r\n0\r\n\r\n" if b"chunked" in headers else BODY))
     got = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := c.recv(65536):
