@@ -95,6 +95,13 @@ bool json_put(json_t *j, size_t flags, struct buf *out)
     return !out->failed;
 }
 
+const char *json_expected(const json_error_t *why)
+{
+    return json_error_code(why) == json_error_numeric_overflow
+               ? ", expected whole numbers from -2^63 to 2^63 - 1, others up to 1.8e308"
+               : "";
+}
+
 json_t *json_u64(uint64_t v)
 {
     char digits[24];

@@ -29,6 +29,10 @@ char *json_line(const json_t *v, size_t flags);
 // it, and out has failed.
 bool json_put(json_t *j, size_t flags, struct buf *out);
 
+// What stands behind jansson's words (why->text) of what cannot be read: which numbers can be,
+// where it was one that cannot.
+const char *json_expected(const json_error_t *why);
+
 // A number; from 2^63 on, where jansson's integers end, its digits as a string. NULL: no memory.
 json_t *json_u64(uint64_t v);
 #define JSON_U64_EXPECTED "a whole number, 0 or more (from 2^63 on in quotes)"

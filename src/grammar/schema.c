@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/json_text.h"
 #include "grammar/schema_impl.h"
 
 // ---- goals ----
@@ -717,8 +718,10 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     s.root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!s.root) {
         char what[FORMAT_TEXT];
-        return error_set(err, ERR_USAGE, "line %d, column %d: cannot be read as JSON: %s", why.line,
-                         why.column, format_text(what, sizeof what, why.text, strlen(why.text)));
+        return error_set(err, ERR_USAGE, "line %d, column %d: cannot be read as JSON: %s%s",
+                         why.line, why.column,
+                         format_text(what, sizeof what, why.text, strlen(why.text)),
+                         json_expected(&why));
     }
     if (!json_is_object(s.root) && !json_is_boolean(s.root))
         schema_fail(&s, s.root, NULL, "found no schema, expected an object, true or false");

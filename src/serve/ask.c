@@ -407,8 +407,9 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
                       .n_predict = d->n_predict};
     a->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!a->object)
-        return refuse(r, 400, NULL, NULL, "the body cannot be read as JSON: line %d, column %d: %s",
-                      why.line, why.column, why.text);
+        return refuse(r, 400, NULL, NULL,
+                      "the body cannot be read as JSON: line %d, column %d: %s%s", why.line,
+                      why.column, why.text, json_expected(&why));
     if (!json_is_object(a->object))
         return refuse(r, 400, NULL, NULL, "the body is JSON, but no object: expected {...}");
     json_drop_nulls(a->object);

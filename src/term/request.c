@@ -185,8 +185,8 @@ bool request_parse(struct request *r, const char *text, size_t n, struct error *
         return true;
     r->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!r->object)
-        return error_set(err, ERR_USAGE, "column %d of a JSON object: %s" OF_A_TEXT, why.column,
-                         why.text);
+        return error_set(err, ERR_USAGE, "column %d of a JSON object: %s%s" OF_A_TEXT, why.column,
+                         why.text, json_expected(&why));
     json_drop_nulls(r->object);
     json_object_foreach(r->object, key, v) if (!read_field(r, key, v, err)) return false;
     if (!r->prompt == !r->messages)

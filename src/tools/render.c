@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "jinja/from_json.h"
 
 // "2026-01-02T03:04:05" (the time may be left out, or have a fraction) as local time.
@@ -54,8 +55,8 @@ bool tool_render(const struct render_text *tmpl, const struct render_text *conte
     struct template *t = NULL;
     json_t *variables = json_loadb(context->data, context->n, JSON_ALLOW_NUL, &e);
     if (!variables) {
-        error_set(err, ERR_FAIL, "%s: the template's variables: line %d, column %d: %s",
-                  context->name, e.line, e.column, e.text);
+        error_set(err, ERR_FAIL, "%s: the template's variables: line %d, column %d: %s%s",
+                  context->name, e.line, e.column, e.text, json_expected(&e));
         goto done;
     }
     if (!json_is_object(variables)) {

@@ -668,6 +668,8 @@ def test_what_oneof_lets_through_jsonschema_does_too():
     ('{"enum": []}', "#/enum", "one value at least"),
     ('{"a": 1, "a": 2}', "line 1", "duplicate"),
     ("[" * 5000, "line 1", "cannot be read as JSON"),
+    ('{"const": 1e400}', "line 1, column 15", "near '1e400', expected whole numbers from -2^63 to 2^63 - 1, others up to 1.8e308"),
+    ('{"enum": [9223372036854775808]}', "line 1, column 29", "near '9223372036854775808', expected whole numbers from -2^63"),
     ('{"items":' * 1500 + "true" + "}" * 1500, "", ""),
 ])
 def test_a_schema_that_cannot_be_enforced_is_refused_by_name(s, where, what):
