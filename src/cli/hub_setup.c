@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/decimal.h"
@@ -134,7 +135,9 @@ static void read_token(struct hub_setup *h, const struct hub_environment *env)
     if (env->token && *env->token) {
         buf_puts(&h->token, env->token);
     } else if (env->token_path && *env->token_path) {
-        ok = file_read(env->token_path, MAX_TOKEN, &h->token, NULL); // no such file: no token
+        ok = file_read(env->token_path, MAX_TOKEN, &h->token, &why);
+        if (!ok && access(env->token_path, F_OK) == 0) // (no such file: no token)
+            on_note(h, why.text);
     } else if (env->home && buf_printf(&path, "%s/token", env->home)) {
         ok = place_read(path.data, MAX_TOKEN, &h->token, &found, &why);
         if (!ok)

@@ -444,6 +444,18 @@ def test_the_token_file_is_read(hokku, hub, tmp_path):
     ok(hokku("pull", REPO, more={"HF_HOME": str(tmp_path / "hf")}))
 
 
+def test_a_token_file_that_cannot_be_read_is_said(hokku, hub, tmp_path):
+    hub.token = "hf_from_file"
+    (tmp_path / "large").write_text("x" * 5000)
+    for name, said in (("large", "larger than 4,096 bytes"), (".", "directory")):
+        r = hokku("pull", REPO, more={"HF_TOKEN_PATH": str(tmp_path / name)})
+        refused(r, "401")
+        assert f"hokku: {tmp_path / name}: " in r.stderr and said in r.stderr
+    r = hokku("pull", REPO, more={"HF_TOKEN_PATH": str(tmp_path / "none")})
+    refused(r, "401")
+    assert str(tmp_path / "none") not in r.stderr
+
+
 def test_a_wrong_token_is_refused_and_never_shown(hokku, hub):
     hub.token = "hf_right"
     r = hokku("pull", REPO, more={"HF_TOKEN": "hf_wrong"})
