@@ -145,6 +145,7 @@ static bool read_n_predict(struct ask *a, const char *key, const json_t *v, stru
 static bool read_stop(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
     static const char expected[] = "a text, or an array of at most 16, none empty or with U+0000";
+    _Static_assert(ASK_MAX_STOP == 16, "is said above");
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > ASK_MAX_STOP)
         return refuse_value(r, key, v, expected);
@@ -159,6 +160,7 @@ static bool read_stop(struct ask *a, const char *key, const json_t *v, struct re
 
 static bool read_top_logprobs(struct ask *a, const char *key, const json_t *v, struct refusal *r)
 {
+    _Static_assert(ENGINE_MAX_PROBS == 64, "is said below");
     if (!json_is_integer(v) || json_integer_value(v) < 0 ||
         json_integer_value(v) > ENGINE_MAX_PROBS)
         return refuse_value(r, key, v, "a whole number from 0 to 64");

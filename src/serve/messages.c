@@ -55,10 +55,9 @@ static const json_t *arguments_of(const json_t *call)
 // wrote them, who may say a key twice: the last one counts, as in Python.)
 static json_t *load_arguments(const json_t *call)
 {
-    json_error_t why;
     const json_t *text = arguments_of(call);
     json_t *v = json_is_string(text) ? json_loadb(json_string_value(text), json_string_length(text),
-                                                  JSON_ALLOW_NUL, &why)
+                                                  JSON_ALLOW_NUL, NULL)
                                      : NULL;
     if (json_is_object(v))
         return v;

@@ -11,7 +11,7 @@ struct refusal {      // zeroed: none
     unsigned status;  // of HTTP
     char param[64];   // the field of the request that is wrong; "": none is
     const char *code; // a word for programs; NULL: none
-    char text[600];   // what was found, what was expected
+    char text[sizeof((struct error *)0)->text]; // what was found, what was expected
 };
 
 // Sets all of it; false. param and code may be NULL.

@@ -43,7 +43,9 @@ static bool open_place(struct server *s, struct error *err)
 {
     const struct options *o = s->p->opt;
     if (o->args.n > 0)
-        return error_set(err, ERR_USAGE, "hokku serve: found the argument \"%.60s\", expected none",
+        return error_set(err, ERR_USAGE,
+                         "hokku serve: found the argument \"%.60s\", expected none: -m FILE or -hf "
+                         "USER/REPO names the model",
                          o->args.items[0]);
     if (!draft_check(s->p, err) || !mhd_open(err))
         return false;

@@ -75,6 +75,11 @@ def test_a_request_as_to_a_proxy_is_one_of_the_host_in_it(served, target, host, 
     c.close()
 
 
+def test_a_model_that_is_an_argument_is_told_the_option(hokku):
+    r = hokku("serve", "model.gguf")
+    assert r.returncode == 2 and b'found the argument "model.gguf", expected none: -m FILE or -hf USER/REPO names the model' in r.stderr, r.stderr
+
+
 @pytest.mark.parametrize("port", ["80999", "-1", "99999999999999999999"])
 def test_a_port_that_is_none_is_said_with_the_range(hokku, port):
     r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{port}")

@@ -78,6 +78,12 @@ def test_a_schema_that_would_take_for_ever_stops_nobody(any_served):  # noqa: F8
     assert status == 400 and "steps" in answer["error"]["message"], answer
 
 
+def test_what_a_template_says_is_told_whole(home, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ raise_exception('a' * 450 + ' ' + 'b' * 450) }}")
+    with serving(home, "--chat-template-file", tmp_path / "t.jinja") as s:
+        assert "a" * 450 + " " + "b" * 450 in refused(s, 400, "messages")
+
+
 def test_a_schema_too_ambiguous_to_be_followed_is_its_clients_to_change(home):
     """Found while the answer is made: it was 500, as if the server were to blame."""
     rng, patterns = random.Random(1), []
