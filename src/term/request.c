@@ -16,10 +16,10 @@ static bool wrong(const char *key, const json_t *found, const char *expected, st
     return false;
 }
 
-static bool read_prompt(struct request *r, const json_t *v, struct error *err)
+static bool read_prompt(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     if (!json_is_string(v))
-        return wrong("prompt", v, "a text", err);
+        return wrong(key, v, "a text", err);
     r->prompt = json_string_value(v);
     r->n_prompt = json_string_length(v);
     return true;
@@ -51,12 +51,13 @@ static bool read_message(json_t *v, bool first, struct error *err)
     const json_t *role = json_object_get(v, "role");
     if (!json_is_object(v))
         return wrong("messages", v, "objects with \"role\" and \"content\"", err);
-    json_object_foreach(v, key, field) if (
-        strcmp(key, "role") != 0 &&
-        strcmp(key, "content") !=
-            0) return error_set(err, ERR_USAGE,
-                                "a message with \"%.80s\": expected \"role\" and \"content\" alone",
-                                key);
+    json_object_foreach(v, key, field)
+    {
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0)
+            return error_set(err, ERR_USAGE,
+                             "a message with \"%.80s\": expected \"role\" and \"content\" alone",
+                             key);
+    }
     const bool newer = json_text_is(role, "developer");
     if (!json_text_is(role, "user") && !json_text_is(role, "assistant") &&
         !(first && (newer || json_text_is(role, "system"))))
@@ -67,11 +68,11 @@ static bool read_message(json_t *v, bool first, struct error *err)
     return read_content(v, err);
 }
 
-static bool read_messages(struct request *r, const json_t *v, struct error *err)
+static bool read_messages(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     const size_t n = json_array_size(v);
     if (n == 0)
-        return wrong("messages", v, "an array of one message or more", err);
+        return wrong(key, v, "an array of one message or more", err);
     for (size_t i = 0; i < n; i++)
         if (!read_message(json_array_get(v, i), i == 0, err))
             return error_prefix(err, "message %zu", i + 1);
@@ -83,18 +84,18 @@ static bool read_messages(struct request *r, const json_t *v, struct error *err)
     return true;
 }
 
-static bool read_seed(struct request *r, const json_t *v, struct error *err)
+static bool read_seed(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     if (!json_read_u64(v, &r->seed))
-        return wrong("seed", v, JSON_U64_EXPECTED, err);
+        return wrong(key, v, JSON_U64_EXPECTED, err);
     r->has_seed = true;
     return true;
 }
 
-static bool read_n_predict(struct request *r, const json_t *v, struct error *err)
+static bool read_n_predict(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     if (!json_is_integer(v) || json_integer_value(v) < -1)
-        return wrong("max_tokens", v, "a whole number, -1 or more", err);
+        return wrong(key, v, "a whole number, -1 or more", err);
     if (r->has_n_predict)
         return error_set(err, ERR_USAGE, "\"max_tokens\" and \"n_predict\": expected one of them");
     r->has_n_predict = true;
@@ -102,7 +103,7 @@ static bool read_n_predict(struct request *r, const json_t *v, struct error *err
     return true;
 }
 
-static bool read_temp(struct request *r, const json_t *v, struct error *err)
+static bool read_temp(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     const struct sampler_number *s = &sampler_numbers[SAMPLER_TEMP];
     char range[FORMAT_TEXT];
@@ -110,7 +111,7 @@ static bool read_temp(struct request *r, const json_t *v, struct error *err)
                                ? sampler_number_expects(s, json_number_value(v), range)
                                : format_range(range, s->least, s->most);
     if (expected)
-        return wrong("temperature", v, expected, err);
+        return wrong(key, v, expected, err);
     r->has_temp = true;
     r->temp = (float)json_number_value(v);
     return true;
@@ -118,7 +119,7 @@ static bool read_temp(struct request *r, const json_t *v, struct error *err)
 
 static const struct {
     const char *key;
-    bool (*read)(struct request *r, const json_t *v, struct error *err);
+    bool (*read)(struct request *r, const char *key, const json_t *v, struct error *err);
 } fields[] = {
     {"prompt", read_prompt},        {"messages", read_messages},   {"seed", read_seed},
     {"max_tokens", read_n_predict}, {"n_predict", read_n_predict}, {"temperature", read_temp},
@@ -130,7 +131,7 @@ static bool read_field(struct request *r, const char *key, const json_t *v, stru
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (strcmp(fields[i].key, key) == 0)
-            return fields[i].read(r, v, err);
+            return fields[i].read(r, key, v, err);
     return error_set(err, ERR_USAGE,
                      "unknown key \"%.80s\": expected prompt or messages, seed, max_tokens, "
                      "temperature" OF_A_TEXT,
@@ -188,7 +189,11 @@ bool request_parse(struct request *r, const char *text, size_t n, struct error *
         return error_set(err, ERR_USAGE, "column %d of a JSON object: %s%s" OF_A_TEXT, why.column,
                          why.text, json_expected(&why));
     json_drop_nulls(r->object);
-    json_object_foreach(r->object, key, v) if (!read_field(r, key, v, err)) return false;
+    json_object_foreach(r->object, key, v)
+    {
+        if (!read_field(r, key, v, err))
+            return false;
+    }
     if (!r->prompt == !r->messages)
         return error_set(err, ERR_USAGE,
                          "found %s \"prompt\" %s \"messages\": expected one of them",

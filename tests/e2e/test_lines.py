@@ -406,6 +406,7 @@ def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
     (request("x", top_q=1), 'unknown key "top_q": expected prompt or messages'),
     (request("x", temperature="hot"), '"temperature": found "hot", expected a number'),
     (request("x", max_tokens=-2), '"max_tokens": found -2, expected a whole number, -1 or more'),
+    (request("x", n_predict="y"), '"n_predict": found "y", expected a whole number, -1 or more'),
     (request("x", max_tokens=1, n_predict=1), "expected one of them"),
     (json.dumps({"messages": []}), "an array of one message or more"),
     (json.dumps({"messages": [{"role": "tool", "content": "x"}]}), 'message 1: "role": found "tool", expected "user"'),
