@@ -24,7 +24,6 @@ static const struct {
     {"TQ2_0", 240},   {"MXFP4", 430},   {"MXFP4_MOE", 430}, {"NVFP4", 455},
 };
 static const char preferred[] = "Q4_K_M";
-enum { PREFERRED_CENTIBITS = 489 };
 
 // STEM-ddddd-of-ddddd.gguf, whatever the numbers are.
 static bool split_shape(const char *path, size_t *stem, unsigned *no, unsigned *count)
@@ -219,6 +218,7 @@ static int centibits(const char *tag)
 // The nearest to Q4_K_M among the mixes below 8 bits, of two equally near the larger; "" = none.
 static void nearest_tag(const struct hub_listing *l, char out[HUB_TAG])
 {
+    const int wanted = centibits(preferred);
     int best = 0;
     out[0] = '\0';
     for (size_t i = 0; i < l->n; i++) {
@@ -227,7 +227,7 @@ static void nearest_tag(const struct hub_listing *l, char out[HUB_TAG])
         int bits = is_head(&l->files[i]) ? centibits(tag) : -1;
         if (bits < 0)
             continue;
-        int d = abs(bits - PREFERRED_CENTIBITS), d_best = abs(best - PREFERRED_CENTIBITS);
+        int d = abs(bits - wanted), d_best = abs(best - wanted);
         bool nearer = d < d_best || (d == d_best && bits > best) ||
                       (bits == best && strncmp(out, "UD-", 3) == 0);
         if (!*out || nearer) {
