@@ -186,22 +186,16 @@ PTX_FN uint32_t saturated_half2(float low, float high)
 
 #define PTX_FN static __device__ __forceinline__
 
-// How L2 treats what is read once; apart from the load, so that it is made once per kernel.
-PTX_FN uint64_t evict_first_policy(void)
-{
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-// Loads of weights: read once per token, so they should displace neither L1 nor the activations in
-// L2. Only for memory that no kernel in flight writes. The pointer is aligned to the size.
+// Loads of weights: read once per token, so they should not displace what L1 has. (To have L2 give
+// them up first costs more than it gives: a policy has to be moved to uniform registers for every
+// load in a loop.) Only for memory that no kernel in flight writes. The pointer is aligned to the
+// size.
 PTX_FN uint4 ld_stream16(const void *p)
 {
     uint4 v;
-    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p), "l"(evict_first_policy()));
+        : "l"(p));
     return v;
 }
 PTX_FN uint2 ld_stream8(const void *p)
