@@ -48,18 +48,23 @@ static __device__ __forceinline__ uint32_t run_of(const uint32_t (&first)[N], ui
 // A number of things in equal parts, or nearly.
 struct shares {
     uint32_t each, left; // `left` parts have one more
-    struct divisor parts;
+    uint32_t inverse;    // 2^32 / parts, upwards; 0 where there is one part
 
-    // Where part i begins: things * i / parts. For less than 2^16 parts.
+    // Where part i begins: things * i / parts. left * i is less than parts^2, what the inverse is
+    // too large by makes less than that / 2^32 of it, so less than 1 / parts.
     __device__ __forceinline__ uint32_t begin(uint32_t i) const
     {
-        return each * i + parts.divide(left * i);
+        return each * i + __umulhi(left * i, inverse);
     }
+};
+
+enum {
+    SHARES_MOST = 1600 // parts: its cube is less than 2^32
 };
 
 static inline struct shares shares_of(uint32_t things, uint32_t parts)
 {
-    return {things / parts, things % parts, divisor_of(parts)};
+    return {things / parts, things % parts, parts > 1 ? UINT32_MAX / parts + 1 : 0};
 }
 
 #endif

@@ -16,6 +16,7 @@
 //     looked for while the input is on its way.
 #include "activation.cuh"
 #include "added.cuh"
+#include "block.cuh"
 #include "divide.cuh"
 
 enum {
@@ -47,20 +48,32 @@ struct matvec_grid {
     uint32_t n_step;
 };
 
+// What a kernel knows of its launches: code that it does not need is fetched all the same. Any is
+// for those that are few.
+enum matvec_kind { ANY_KIND, ONE_MATRIX, MATRICES, GATE_AND_UP };
+
 // ---- kernels
+
+template <int KIND> static __device__ __forceinline__ bool is_gated(const struct matvec &m)
+{
+    return KIND == ANY_KIND ? m.mode == MATVEC_GATED : KIND == GATE_AND_UP;
+}
 
 // The two tiles of a pair, and the matrices that they are of.
 struct tile_pair {
     uint32_t matrix[2], tile[2];
 };
 
+template <int KIND>
 static __device__ __forceinline__ struct tile_pair
 locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
-    if (m.mode == MATVEC_GATED)
+    if (is_gated<KIND>(m))
         return {{0, 1}, {pair, pair}};
-    uint32_t first;
-    const uint32_t part = run_of(g.first_pair, m.n_part, pair, &first), tile = 2 * (pair - first);
+    uint32_t first = 0, part = 0;
+    if (KIND != ONE_MATRIX)
+        part = run_of(g.first_pair, m.n_part, pair, &first);
+    const uint32_t tile = 2 * (pair - first);
     // an odd number of tiles: the last pair computes its only tile twice
     return {{part, part}, {tile, min(tile + 1, m.w[part].n_tile - 1)}};
 }
@@ -120,14 +133,13 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
     constexpr int N = ADD ? ADD : KEEP;
     const uint32_t n = m.w[0].n_cols;
     const uint32_t n_group = div_up(m.w[0].n_chunk * chunk_elems(TYPE), 8u);
-    float weight[8] = {1, 1, 1, 1, 1, 1, 1, 1}, v[N][8], sum = 0.0f;
+    float weight[8], v[N][8], sum = 0.0f;
     [[maybe_unused]] row_to_add<THREADS, N> owed;
     if (m.norm && threadIdx.x < n_group) // they come from far away
         load8<is_plain(TYPE)>(m.norm, threadIdx.x, n, weight);
     if constexpr (ADD > 0)
         owed.load_weights(m.add, n);
     griddep_wait(); // from here on the predecessor's results may be read
-    const uint32_t skip = m.skip ? *m.skip : 0;
 #pragma unroll 1
     for (uint32_t base = 0; base < n_group; base += N * THREADS) {
         if constexpr (ADD > 0)
@@ -136,18 +148,21 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         for (int k = 0; k < N; k++)
             if (base + k * THREADS + threadIdx.x < n_group)
                 load8<is_plain(TYPE)>(m.x, base + k * THREADS + threadIdx.x, n, v[k]);
-        if (base == 0)
+        if (base == 0) {
+            // volatile: asked for here, not before the loop, where everything else waits for it
+            const uint32_t skip = m.skip ? *static_cast<const volatile uint32_t *>(m.skip) : 0;
             more();
-        if (skip) // asked only now, so that all of these are under way together
-            return false;
+            if (skip)
+                return false;
+        }
         if constexpr (ADD > 0)
             owed.add(m.add, 0, n, blockIdx.x == 0, v);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            if (base + k * THREADS >= n_group)
-                break;
             const uint32_t i = base + k * THREADS + threadIdx.x;
             const bool valid = i < n_group;
+            if (!__any_sync(0xFFFFFFFFu, valid)) // most warps have nothing of a short row
+                break;
             if (m.norm && valid) {
                 if (i >= THREADS)
                     load8<is_plain(TYPE)>(m.norm, i, n, weight);
@@ -211,28 +226,32 @@ template <int NCOL> struct share {
     }
 };
 
-// Of this block's pairs those of the parts [part0, part1).
-template <int NCOL>
+// Of this block's pairs those of the parts [part0, part1); ALL: these are all there are.
+template <int NCOL, bool ALL>
 static __device__ __forceinline__ struct share<NCOL> block_share(const struct matvec_grid &g,
                                                                  uint32_t part0, uint32_t part1) {
     struct share<NCOL> s;
-    s.first = max(g.blocks.begin(blockIdx.x), g.first_pair[part0]);
-    const uint32_t end = min(g.blocks.begin(blockIdx.x + 1), g.first_pair[part1]);
-    s.n = s.first < end ? end - s.first : 0;
+    s.first = g.blocks.begin(blockIdx.x);
+    uint32_t end = g.blocks.begin(blockIdx.x + 1);
+    if (!ALL) {
+        s.first = max(s.first, g.first_pair[part0]);
+        end = max(s.first, min(end, g.first_pair[part1]));
+    }
+    s.n = end - s.first;
     s.n_step = g.n_step;
     return s;
 }
 
 // This warp's steps. `begin` is called once, after the first weights have been requested; false:
 // there is nothing to do.
-template <uint32_t TYPE, int NCOL, typename F>
+template <uint32_t TYPE, int NCOL, int KIND, typename F>
 static __device__ __forceinline__ bool multiply(const struct matvec &m, const struct matvec_grid &g,
                                                 const struct share<NCOL> &s, const uint8_t *act,
                                                 size_t act_stride, F begin)
 {
     constexpr int N = n_ahead(TYPE, NCOL);
     constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
     uint32_t left = s.begin(warp + 1) - s.begin(warp);
     uint32_t pair = g.steps.divide(s.begin(warp)), step = s.begin(warp) - pair * s.n_step;
@@ -240,7 +259,7 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
     struct row_pair rows;
     batch<TYPE, N> now, next;
     if (left) {
-        rows = row_at<TYPE>(m, locate(m, g, s.first + pair), row, c);
+        rows = row_at<TYPE>(m, locate<KIND>(m, g, s.first + pair), row, c);
         load_batch<TYPE, N>(rows, c, n_chunk, now);
     }
     if (!begin())
@@ -256,7 +275,7 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         const bool ends = ++step == s.n_step;
         if (left > 0) {
             if (ends)
-                rows = row_at<TYPE>(m, locate(m, g, s.first + pair + 1), row, c0);
+                rows = row_at<TYPE>(m, locate<KIND>(m, g, s.first + pair + 1), row, c0);
             else
 #pragma unroll
                 for (int i = 0; i < 2; i++)
@@ -301,26 +320,27 @@ struct place {
     uint32_t part, row; // row: UINT32_MAX: there is none
 };
 
-static __device__ __forceinline__ uint32_t pair_shift(const struct matvec &m)
+template <int KIND> static __device__ __forceinline__ uint32_t pair_shift(const struct matvec &m)
 {
-    return m.mode == MATVEC_GATED ? 3 : 4;
+    return is_gated<KIND>(m) ? 3 : 4;
 }
 
+template <int KIND>
 static __device__ __forceinline__ uint32_t tile_of(const struct matvec &m, uint32_t i)
 {
-    return m.mode == MATVEC_GATED ? 0 : i / TILE_ROWS % 2;
+    return is_gated<KIND>(m) ? 0 : i / TILE_ROWS % 2;
 }
 
-template <int NCOL>
+template <int KIND, int NCOL>
 static __device__ __forceinline__ struct place place_of(const struct matvec &m,
                                                         const struct matvec_grid &g,
                                                         const struct share<NCOL> &s, uint32_t i)
 {
-    const uint32_t pair = i >> pair_shift(m), t = tile_of(m, i), r = i % TILE_ROWS;
+    const uint32_t pair = i >> pair_shift<KIND>(m), t = tile_of<KIND>(m, i), r = i % TILE_ROWS;
     struct place p = {0, UINT32_MAX};
     if (pair >= s.n)
         return p;
-    const struct tile_pair q = locate(m, g, s.first + pair);
+    const struct tile_pair q = locate<KIND>(m, g, s.first + pair);
     const uint32_t tile = t ? q.tile[1] : q.tile[0];
     p.part = q.matrix[0];
     if (tile * TILE_ROWS + r < m.w[p.part].rows && !(t && q.tile[1] == q.tile[0]))
@@ -329,76 +349,101 @@ static __device__ __forceinline__ struct place place_of(const struct matvec &m,
 }
 
 // What is added to the product: the bias, which no kernel writes, and what is there already.
+template <int KIND>
 static __device__ __forceinline__ float bias_at(const struct matvec &m, const struct place &p)
 {
-    const float *bias = m.mode == MATVEC_GATED ? NULL : m.bias[p.part];
+    const float *bias = is_gated<KIND>(m) ? NULL : m.bias[p.part];
     return bias && p.row != UINT32_MAX ? bias[p.row] : 0.0f;
 }
 
+template <int KIND>
 static __device__ __forceinline__ float sum_at(const struct matvec &m, const struct place &p,
                                                uint32_t col)
 {
-    return m.mode == MATVEC_ADD && p.row != UINT32_MAX
+    return KIND != GATE_AND_UP && m.mode == MATVEC_ADD && p.row != UINT32_MAX
                ? m.y[p.part][(size_t)col * m.ld[p.part] + p.row]
                : 0.0f;
 }
 
-// The sum of row r of tile t of a pair, of all warps that have steps of it.
-template <int NCOL>
-static __device__ __forceinline__ float row_sum(const struct share<NCOL> &s, uint32_t pair,
-                                                uint32_t t, uint32_t r, int col)
+// The sums of row r of N tiles of a pair, from tile t on, of all warps that have steps of it.
+template <int N, int NCOL>
+static __device__ __forceinline__ void row_sums(const struct share<NCOL> &s, uint32_t pair,
+                                                uint32_t t, uint32_t r, int col, float v[N])
 {
-    float v = s.sums[pair][t][r][col], head[n_warp<NCOL>()];
+    constexpr uint32_t AT_ONCE = 4; // more have their code fetched for nothing where warps are few
     const uint32_t first = s.warps[pair][0], last = s.warps[pair][1];
 #pragma unroll
-    for (uint32_t w = 1; w < n_warp<NCOL>(); w++) // all at once, needed or not
-        head[w] = s.heads[w][t][r][col];
+    for (int k = 0; k < N; k++)
+        v[k] = s.sums[pair][t + k][r][col];
+#pragma unroll 1
+    for (uint32_t w = first + 1; w <= last; w += AT_ONCE) {
+        float head[AT_ONCE][N] = {};
 #pragma unroll
-    for (uint32_t w = 1; w < n_warp<NCOL>(); w++)
-        v = w > first && w <= last ? v + head[w] : v;
-    return v;
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                if (w + i <= last)
+                    head[i][k] = s.heads[w + i][t + k][r][col];
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                if (w + i <= last)
+                    v[k] += head[i][k];
+    }
 }
 
 // Finishes the rows of a share, one per thread at a time; p, add: this thread's first, and what is
 // added to its first column.
-template <int NCOL, bool ADD>
+template <int KIND, bool ADD, int NCOL>
 static __device__ __forceinline__ void finish(const struct matvec &m, const struct matvec_grid &g,
                                               const struct share<NCOL> &s, float norm,
                                               struct place p, float add)
 {
+    uint32_t i = threadIdx.x;
+    if (i >> pair_shift<KIND>(m) >= s.n)
+        return;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i >> pair_shift(m) < s.n;) {
-        const uint32_t pair = i >> pair_shift(m), t = tile_of(m, i), r = i % TILE_ROWS;
+    for (;;) {
+        const uint32_t pair = i >> pair_shift<KIND>(m), t = tile_of<KIND>(m, i), r = i % TILE_ROWS;
 #pragma unroll
         for (int col = 0; col < NCOL; col++) {
             if (col >= (int)m.n_col || p.row == UINT32_MAX)
                 break;
-            float v = norm * g.scale[p.part] * row_sum(s, pair, t, r, col);
-            if (m.mode == MATVEC_GATED)
-                v = activate(m.act, v) * (norm * g.scale[1]) * row_sum(s, pair, 1, r, col);
-            else if (ADD && m.mode == MATVEC_TIMES)
-                v = activate(m.act, v) * add;
-            else
-                v += col == 0 ? add : bias_at(m, p) + sum_at(m, p, col);
+            float v;
+            if (is_gated<KIND>(m)) {
+                float sum[2];
+                row_sums<2>(s, pair, 0, r, col, sum);
+                v = activate(m.act, norm * g.scale[0] * sum[0]) * (norm * g.scale[1]) * sum[1];
+            } else {
+                row_sums<1>(s, pair, t, r, col, &v);
+                v = __fmul_rn(norm * g.scale[p.part], v); // never one rounding with what is added
+                if (ADD && m.mode == MATVEC_TIMES)
+                    v = activate(m.act, v) * add;
+                else
+                    v += col == 0 ? add : bias_at<KIND>(m, p) + sum_at<KIND>(m, p, col);
+            }
             m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
         }
         i += n_warp<NCOL>() * WARP;
-        p = place_of(m, g, s, i);
-        add = bias_at(m, p) + sum_at(m, p, 0);
+        if (i >> pair_shift<KIND>(m) >= s.n)
+            return;
+        p = place_of<KIND>(m, g, s, i);
+        add = bias_at<KIND>(m, p) + sum_at<KIND>(m, p, 0);
     }
 }
 
 // The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
 // makes the input ready and calls what it is given as prepare_input does; false: there is nothing
 // to do. squares: see prepare_input.
-template <uint32_t TYPE, int NCOL, bool ADD, typename F>
+template <uint32_t TYPE, int NCOL, int KIND, bool ADD, bool ALL, typename F>
 static __device__ __forceinline__ bool
 multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
                uint8_t *smem, const uint8_t *act, size_t act_stride,
                const float squares[n_warp<NCOL>()], F begin)
 {
     __shared__ float heads[n_warp<NCOL>()][2][TILE_ROWS][NCOL];
-    struct share<NCOL> s = block_share<NCOL>(g, part0, part1);
+    struct share<NCOL> s = block_share<NCOL, ALL>(g, part0, part1);
     s.sums = reinterpret_cast<float(*)[2][TILE_ROWS][NCOL]>(smem + g.sums_at);
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
@@ -407,26 +452,27 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     // asked for as early as can be: to wait for them at the end costs a round trip to L2
     float bias = 0.0f, sum = 0.0f;
     const auto ask = [&] {
-        const struct place first = place_of(m, g, s, threadIdx.x);
-        bias = bias_at(m, first);
-        sum = sum_at(m, first, 0);
+        const struct place first = place_of<KIND>(m, g, s, threadIdx.x);
+        bias = bias_at<KIND>(m, first);
+        sum = sum_at<KIND>(m, first, 0);
     };
-    const bool any = multiply<TYPE, NCOL>(m, g, s, act, act_stride, [&] { return begin(ask); });
+    const bool any =
+        multiply<TYPE, NCOL, KIND>(m, g, s, act, act_stride, [&] { return begin(ask); });
     if (!any)
         return false;
     // while others are still at the product; again, since it need not stay in registers
-    const struct place p = place_of(m, g, s, threadIdx.x);
+    const struct place p = place_of<KIND>(m, g, s, threadIdx.x);
     float norm = 1.0f;
-    if (NCOL == 1 && threadIdx.x >> pair_shift(m) < s.n)
+    if (NCOL == 1 && threadIdx.x >> pair_shift<KIND>(m) < s.n)
         norm = norm_factor<n_warp<NCOL>()>(m, squares);
     __syncthreads();
-    finish<NCOL, ADD>(m, g, s, norm, p, bias + sum);
+    finish<KIND, ADD>(m, g, s, norm, p, bias + sum);
     return true;
 }
 
 // Grid: blocks_per_sm per multiprocessor, fewer where there are fewer pairs. Dynamic shared memory:
 // the input (one column), then what share points to.
-template <uint32_t TA, uint32_t TB, int NCOL, int ADD>
+template <uint32_t TA, uint32_t TB, int NCOL, int ADD, int KIND>
 static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 1)
     matvec_kernel(const __grid_constant__ struct matvec m,
                   const __grid_constant__ struct matvec_grid g)
@@ -456,11 +502,12 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
         more();
         return true;
     };
-    if (!multiply_parts<TA, NCOL, (ADD > 0)>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
+    if (!multiply_parts<TA, NCOL, KIND, (ADD > 0), TA == TB>(m, g, 0, g.n_same, smem, act, stride,
+                                                             squares, begin))
         return;
     if constexpr (TA != TB) // few blocks have both
-        multiply_parts<TB, NCOL, (ADD > 0)>(m, g, g.n_same, m.n_part, smem, act, stride, squares,
-                                            begin);
+        multiply_parts<TB, NCOL, KIND, (ADD > 0), false>(m, g, g.n_same, m.n_part, smem, act,
+                                                         stride, squares, begin);
 }
 
 // ---- launchers
@@ -536,7 +583,7 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
     grid.n_step = div_up(m->w[0].n_chunk, 4u * n_ahead(TA, NCOL));
     grid.blocks = shares_of(n_pair, b.n);
     grid.steps = divisor_of(grid.n_step);
-    bool fits = b.n <= UINT16_MAX;
+    bool fits = b.n <= SHARES_MOST;
     for (uint32_t i = 0; i < m->n_part; i++)
         fits &= (uint64_t)m->w[i].n_tile * m->w[i].n_chunk < UINT32_MAX / TILE_ROWS;
     if (!fits)
@@ -553,7 +600,17 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                        .recorder = q->recorder};
     struct matvec args = *m;
     args.add.scale = scale_or_one(m->add.scale);
-    return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL, ADD>, args, grid);
+    if constexpr (NCOL == 1 && ADD == 0) {
+        if constexpr (TA == TB) {
+            if (m->mode == MATVEC_GATED)
+                return launch_kernel(err, l, matvec_kernel<TA, TB, 1, 0, GATE_AND_UP>, args, grid);
+            if (m->n_part == 1)
+                return launch_kernel(err, l, matvec_kernel<TA, TB, 1, 0, ONE_MATRIX>, args, grid);
+        }
+        return launch_kernel(err, l, matvec_kernel<TA, TB, 1, 0, MATRICES>, args, grid);
+    } else {
+        return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL, ADD, ANY_KIND>, args, grid);
+    }
 }
 
 // Mixtures of types that the usual quantisers make within one layer's Q, K and V: the second type
