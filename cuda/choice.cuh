@@ -277,11 +277,13 @@ template <uint32_t PER> struct few_experts {
                 at = key[e] > best ? e * WARP + lane : at;
                 best = max(best, key[e]);
             }
-            const uint32_t most = __reduce_max_sync(ALL_LANES, best);
-            at = __reduce_min_sync(ALL_LANES, best == most ? at : UINT32_MAX);
+            bool mine = best == __reduce_max_sync(ALL_LANES, best);
+            const uint32_t votes = __ballot_sync(ALL_LANES, mine);
+            if (votes & (votes - 1)) // of equals the first
+                mine &= at == __reduce_min_sync(ALL_LANES, mine ? at : UINT32_MAX);
 #pragma unroll
             for (uint32_t e = 0; e < PER; e++)
-                key[e] = at == e * WARP + lane ? TAKEN : key[e];
+                key[e] = mine && at == e * WARP + lane ? TAKEN : key[e];
         }
         uint32_t n_found = 0;
 #pragma unroll

@@ -126,10 +126,11 @@ static __device__ __forceinline__ void find_chosen(const struct expert_row &m,
 }
 
 // The rows of x, times the norm's weights, in the form that TYPE multiplies with, into shared
-// memory. What is left to multiply products with is norm_factor's to say.
-template <uint32_t TYPE>
+// memory. What is left to multiply products with is norm_factor's to say. `more` is called by every
+// thread when the rows have been asked for, to ask for what else is needed.
+template <uint32_t TYPE, typename F>
 static __device__ __forceinline__ void prepare_rows(const struct expert_row &m, uint8_t *act,
-                                                    float squares[ROW_WARPS])
+                                                    float squares[ROW_WARPS], F more)
 {
     constexpr uint32_t THREADS = ROW_WARPS * WARP;
     const uint32_t n = m.w[0].n_cols, n_row = m.own_rows ? m.n_slot : 1;
@@ -137,11 +138,10 @@ static __device__ __forceinline__ void prepare_rows(const struct expert_row &m, 
     const uint32_t n_group = n_row * per_row;
     float sum = 0.0f, v[KEEP][8], weight[8];
 #pragma unroll 1
-    for (uint32_t base = threadIdx.x; base < div_up(n_group, (uint32_t)WARP) * WARP;
-         base += KEEP * THREADS) {
+    for (uint32_t base = 0; base < n_group; base += KEEP * THREADS) {
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
-            const uint32_t i = base + k * THREADS;
+            const uint32_t i = base + k * THREADS + threadIdx.x;
             const uint32_t row = is_plain(TYPE) ? i / per_row : 0; // quantised: without gaps
 #pragma unroll
             for (int e = 0; e < 8; e++)
@@ -149,11 +149,13 @@ static __device__ __forceinline__ void prepare_rows(const struct expert_row &m, 
             if (i < n_group)
                 load8<is_plain(TYPE), true>(m.x + (size_t)row * n, i - row * per_row, n, v[k]);
         }
+        if (base == 0)
+            more();
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
-            const uint32_t i = base + k * THREADS;
+            const uint32_t i = base + k * THREADS + threadIdx.x;
             const bool valid = i < n_group;
-            if (i - threadIdx.x % WARP >= n_group)
+            if (!__any_sync(ALL_LANES, valid)) // this warp has none
                 break;
             if (m.norm && valid) {
                 load8<is_plain(TYPE)>(m.norm, i, n, weight);
@@ -253,9 +255,9 @@ template <uint32_t TYPE, int T> struct multiplier {
 
     __device__ __forceinline__ multiplier(const struct expert_row &row, const struct row_grid &grid,
                                           const struct pieces<T> &p)
-        : m(row), g(grid), s(p), warp(share_of_warp(threadIdx.x / WARP)), lane(threadIdx.x % WARP),
-          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), n(p.begin(warp + 1) - p.begin(warp)),
-          ahead(p, grid, row.n_slot, warp, STEP, c0)
+        : m(row), g(grid), s(p), warp(share_of_warp(uniform(threadIdx.x / WARP))),
+          lane(threadIdx.x % WARP), r(lane % TILE_ROWS), c0(lane / TILE_ROWS),
+          n(p.begin(warp + 1) - p.begin(warp)), ahead(p, grid, row.n_slot, warp, STEP, c0)
     {
     }
 
@@ -484,10 +486,14 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     const bool x_first = T == 2 && m.input_ready;
     const bool w_first = T == 1 && (m.choice_ready || !m.chosen); // asks before it waits
     if (x_first)
-        prepare_rows<TYPE>(m, smem, squares);
+        prepare_rows<TYPE>(m, smem, squares, [] {});
     if (!w_first)
         griddep_wait();
-    uint32_t skip = m.skip && (!w_first || m.choice_ready) ? __ldcg(m.skip) : 0;
+    // What is asked is looked at where it is asked for: the compiler makes all who look at it later
+    // wait for the weights, too.
+    bool skip = false;
+    if (m.skip && (!w_first || m.choice_ready))
+        skip = __ldcg(m.skip) != 0;
     find_chosen<!is_plain(TYPE)>(m, s);
     product.plan(); // while others choose
     __syncthreads();
@@ -501,12 +507,13 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
         griddep_wait();
     griddep_launch_dependents(); // not sooner: see above
     if (w_first && !m.choice_ready && m.skip)
-        skip = __ldcg(m.skip);
+        skip = __ldcg(m.skip) != 0;
     if (skip)
         return;
-    bring_rest<T>(m, g, s);
-    if (!x_first)
-        prepare_rows<TYPE>(m, smem, squares);
+    if (x_first)
+        bring_rest<T>(m, g, s);
+    else
+        prepare_rows<TYPE>(m, smem, squares, [&] { bring_rest<T>(m, g, s); });
     if (!SOON && weigher)
         weigh_chosen(m.choice, s.id, s.gates, s.weight);
     product.run(smem);
@@ -631,7 +638,7 @@ static bool blocks_fit(const struct queue *q, const struct expert_row *m,
     const size_t declared = sizeof(float[ROW_WARPS][2][TILE_ROWS]) + 1024;
     const struct wmat *w = &m->w[0];
     const uint64_t n_matrix = m->choice.facts.n > m->n_slot ? m->choice.facts.n : m->n_slot;
-    return b->smem + declared <= q->smem_max && b->n <= UINT16_MAX &&
+    return b->smem + declared <= q->smem_max && b->n <= SHARES_MOST &&
            n_matrix * w->n_tile * w->n_chunk < UINT32_MAX / TILE_ROWS;
 }
 
