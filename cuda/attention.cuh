@@ -70,15 +70,32 @@ template <int DH> struct head_pairs {
     float2 v[N], turn[N];
 };
 
+// Kernels come in two kinds. PLAIN: for most models; what else a model may do to its queries and
+// scores costs these nothing, nor do heads that are not as long as the kernel's or turned in part.
+static inline bool is_plain(const struct attention &a, uint32_t dh)
+{
+    return !a.norm_rotated && !a.norm_mean && a.norm_stride == 0 && a.softcap == 0.0f &&
+           a.temp_scale == 0.0f && !a.v_norm && !a.cached && a.head_dim == dh &&
+           (a.rope_dim == dh || !a.rope);
+}
+
 // The elements of pair p.
+template <int DH, bool PLAIN>
 static __device__ __forceinline__ uint2 pair_at(const struct attention &a, uint32_t p)
 {
-    uint32_t n_pair = a.rope_dim / 2;
+    const uint32_t n_pair = PLAIN ? DH / 2 : a.rope_dim / 2;
     return a.rope_halves && p < n_pair ? make_uint2(p, p + n_pair) : make_uint2(2 * p, 2 * p + 1);
 }
 
+// Whether a head has element i.
+template <bool PLAIN>
+static __device__ __forceinline__ bool has_element(const struct attention &a, uint32_t i)
+{
+    return PLAIN || i < a.head_dim;
+}
+
 // Requests everything at once: nothing here waits for anything else here. rope NULL: no rotation.
-template <int DH>
+template <int DH, bool PLAIN>
 static __device__ __forceinline__ void load_head(const struct attention &a, const float *src,
                                                  const float2 *rope, uint32_t lane,
                                                  head_pairs<DH> &h)
@@ -87,19 +104,11 @@ static __device__ __forceinline__ void load_head(const struct attention &a, cons
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint32_t p = lane + j * TEAM;
-        uint2 i = pair_at(a, p);
-        h.v[j] =
-            make_float2(i.x < a.head_dim ? src[i.x] : 0.0f, i.y < a.head_dim ? src[i.y] : 0.0f);
-        h.turn[j] = rope && p < a.rope_dim / 2 ? rope[p] : make_float2(1.0f, 0.0f);
+        uint2 i = pair_at<DH, PLAIN>(a, p);
+        h.v[j] = make_float2(has_element<PLAIN>(a, i.x) ? src[i.x] : 0.0f,
+                             has_element<PLAIN>(a, i.y) ? src[i.y] : 0.0f);
+        h.turn[j] = rope && (PLAIN || p < a.rope_dim / 2) ? rope[p] : make_float2(1.0f, 0.0f);
     }
-}
-
-// Kernels come in two kinds. PLAIN: for most models; what else a model may do to its queries and
-// scores costs these nothing.
-static inline bool is_plain(const struct attention &a)
-{
-    return !a.norm_rotated && !a.norm_mean && a.norm_stride == 0 && a.softcap == 0.0f &&
-           a.temp_scale == 0.0f && !a.v_norm && !a.cached;
 }
 
 // The norm's weights of vector i of a token: of the query heads, then the keys, then the values.
@@ -119,7 +128,7 @@ template <int DH> struct head_norm {
     bool any;
 };
 
-template <int DH>
+template <int DH, bool PLAIN>
 static __device__ __forceinline__ head_norm<DH> load_norm(const struct attention &a,
                                                           const float *norm, uint32_t lane)
 {
@@ -127,10 +136,10 @@ static __device__ __forceinline__ head_norm<DH> load_norm(const struct attention
     n.any = norm;
 #pragma unroll
     for (int j = 0; j < head_pairs<DH>::N; j++) {
-        const uint2 i = pair_at(a, lane + j * TEAM);
+        const uint2 i = pair_at<DH, PLAIN>(a, lane + j * TEAM);
         if (norm)
-            n.w[j] = make_float2(i.x < a.head_dim ? norm[i.x] : 0.0f,
-                                 i.y < a.head_dim ? norm[i.y] : 0.0f);
+            n.w[j] = make_float2(has_element<PLAIN>(a, i.x) ? norm[i.x] : 0.0f,
+                                 has_element<PLAIN>(a, i.y) ? norm[i.y] : 0.0f);
     }
     return n;
 }
@@ -146,7 +155,7 @@ static __device__ __forceinline__ void subtract_mean(const struct attention &a, 
     const float mean = team_sum(sum) / (float)a.head_dim;
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
-        const uint2 i = pair_at(a, lane + j * TEAM);
+        const uint2 i = pair_at<DH, false>(a, lane + j * TEAM);
         h.v[j].x -= i.x < a.head_dim ? mean : 0.0f;
         h.v[j].y -= i.y < a.head_dim ? mean : 0.0f;
     }
@@ -167,9 +176,9 @@ finish_head(const struct attention &a, const head_norm<DH> &norm, uint32_t lane,
         float rms = rsqrtf(of_squares(team_sum(sum) / (float)a.head_dim + a.eps));
 #pragma unroll
         for (int j = 0; j < h.N; j++) {
-            uint2 i = pair_at(a, lane + j * TEAM);
-            h.v[j].x *= i.x < a.head_dim ? rms * norm.w[j].x : 0.0f;
-            h.v[j].y *= i.y < a.head_dim ? rms * norm.w[j].y : 0.0f;
+            uint2 i = pair_at<DH, PLAIN>(a, lane + j * TEAM);
+            h.v[j].x *= has_element<PLAIN>(a, i.x) ? rms * norm.w[j].x : 0.0f;
+            h.v[j].y *= has_element<PLAIN>(a, i.y) ? rms * norm.w[j].y : 0.0f;
         }
     };
     if (norm.any && (PLAIN || !a.norm_rotated))
@@ -195,7 +204,7 @@ static __device__ __forceinline__ void store_query(const struct attention &a,
             fmaf(a.temp_scale, logf(1.0f + (float)((position + a.temp_offset) / a.temp_len)), 1.0f);
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
-        uint2 i = pair_at(a, lane + j * TEAM);
+        uint2 i = pair_at<DH, PLAIN>(a, lane + j * TEAM);
         row[i.x] = __float2half_rn(h.v[j].x * scale);
         row[i.y] = __float2half_rn(h.v[j].y * scale);
     }
@@ -203,14 +212,14 @@ static __device__ __forceinline__ void store_query(const struct attention &a,
 
 // To the cache, times the plane's scale; and as attention will read it from there to copy (DH)
 // unless that is NULL. buf (DH) is the team's.
-template <int DH>
+template <int DH, bool PLAIN>
 static __device__ __forceinline__ void
 store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
          const head_pairs<DH> &h, float *buf, __half *copy, uint32_t lane)
 {
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
-        uint2 i = pair_at(a, lane + j * TEAM);
+        uint2 i = pair_at<DH, PLAIN>(a, lane + j * TEAM);
         buf[i.x] = h.v[j].x * plane.scale;
         buf[i.y] = h.v[j].y * plane.scale;
     }
@@ -223,14 +232,14 @@ store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
         float2 v = *reinterpret_cast<const float2 *>(buf + i);
         __half2 kept = __floats2half2_rn(v.x, v.y);
         if (plain) {
-            if (i < plane.row_bytes / 2)
+            if (PLAIN || i < plane.row_bytes / 2)
                 *reinterpret_cast<__half2 *>(out + 2 * i) = kept;
         } else {
             __half d = __float2half_rn(team_max(max_nan(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
             float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
             int x = min(max(__float2int_rn(v.x * inverse), -127), 127);
             int y = min(max(__float2int_rn(v.y * inverse), -127), 127);
-            if (i < plane.row_bytes)
+            if (PLAIN || i < plane.row_bytes)
                 *reinterpret_cast<uint16_t *>(out + i) =
                     (uint16_t)((uint32_t)(x & 0xFF) | (uint32_t)(y & 0xFF) << 8);
             if (lane == 0 && g < plane.n_group)
@@ -270,29 +279,30 @@ static __device__ __forceinline__ void each_piece(uint32_t thread, F f)
 // Threads 0 .. THREADS - 1 request ROWS rows of the cache, from row0 on: a tile (ROWS, LD) of
 // float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in the
 // same place. Rows from `left` on become zeros (a weight of zero times an uninitialised value could
-// be NaN).
-template <int DH, int ROWS, int THREADS>
+// be NaN). WHOLE: rows are DH elements.
+template <int DH, int ROWS, int THREADS, bool WHOLE = false>
 static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, size_t row0,
                                                     int left, __half *tile, uint32_t thread)
 {
     static_assert(KV_BLOCK % ROWS == 0, "the rows lie together");
-    const uint8_t *from = plane.data + row0 * plane.row_bytes;
     uint8_t *to = reinterpret_cast<uint8_t *>(tile);
-    auto piece = [&](uint32_t r0, uint32_t i, int r, int stride) {
+    auto piece = [&](uint32_t r0, uint32_t i, int r, int stride, uint32_t bytes) {
         // one address and one bound per thread; what remains of a piece is a constant
-        const uint8_t *src = from + r0 * plane.row_bytes + i * 16;
-        int limit = i * 16 < plane.row_bytes ? left - (int)r0 : 0;
+        const uint32_t row_bytes = WHOLE ? bytes : plane.row_bytes;
+        const uint8_t *src = plane.data + row0 * row_bytes + r0 * row_bytes + i * 16;
+        int limit = WHOLE || i * 16 < row_bytes ? left - (int)r0 : 0;
         cp_async16_or_zero(to + r0 * stride + i * 16 + r * stride,
-                           r < limit ? src + (uint32_t)r * plane.row_bytes : plane.data, r < limit);
+                           WHOLE || r < limit ? src + (uint32_t)r * row_bytes : plane.data,
+                           r < limit);
     };
     if (!plane.scales) {
         each_piece<ROWS, DH / 8, THREADS>(thread, [&](uint32_t r0, uint32_t i, int r) {
-            piece(r0, i, r, tile_ld<DH>() * sizeof(__half));
+            piece(r0, i, r, tile_ld<DH>() * sizeof(__half), DH * sizeof(__half));
         });
         return;
     }
     each_piece<ROWS, DH / 16, THREADS>(
-        thread, [&](uint32_t r0, uint32_t i, int r) { piece(r0, i, r, DH); });
+        thread, [&](uint32_t r0, uint32_t i, int r) { piece(r0, i, r, DH, DH); });
     constexpr uint32_t WORDS = tile_groups<DH>() / 2;
     uint32_t *scales = reinterpret_cast<uint32_t *>(to + ROWS * DH);
 #pragma unroll 1
@@ -693,7 +703,8 @@ template <typename F> static bool with_head_dim(uint32_t head_dim, F f)
 template <typename F> static bool with_kernel(const struct attention &a, F f)
 {
     return with_head_dim(a.head_dim, [&](auto dim) {
-        return is_plain(a) ? f(dim, kind_tag<true>()) : f(dim, kind_tag<false>());
+        return is_plain(a, decltype(dim)::value) ? f(dim, kind_tag<true>())
+                                                 : f(dim, kind_tag<false>());
     });
 }
 

@@ -60,7 +60,8 @@ load_norm_of(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32
 {
     const uint32_t vector = i < n_row ? head0 + (ALONE ? i : i % n_head)
                                       : a.n_head + (i - n_row) * a.n_head_kv + kv_head;
-    return load_norm<DH>(a, i < n_row + 2 ? norm_of<PLAIN>(a, vector) : NULL, threadIdx.x % TEAM);
+    return load_norm<DH, PLAIN>(a, i < n_row + 2 ? norm_of<PLAIN>(a, vector) : NULL,
+                                threadIdx.x % TEAM);
 }
 
 // Prepares the vectors that the predecessor left in row `token` and those after it: those of
@@ -87,7 +88,7 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
                                         : a.v_in + kv_at;
         head_pairs<DH> h = {};
         if (i < n)
-            load_head<DH>(a, src, i <= n_row ? rope : NULL, lane, h);
+            load_head<DH, PLAIN>(a, src, i <= n_row ? rope : NULL, lane, h);
         if (begun)
             norm = load_norm_of<DH, PLAIN, ALONE>(a, kv_head, head0, n_head, n_row, i);
         else
@@ -99,8 +100,8 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
         if (i < n_row)
             store_query<DH, PLAIN>(a, h, position + later, q + i * tile_ld<DH>(), lane);
         else
-            store_kv<DH>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
-                         copy + (i - n_row) * DH, lane);
+            store_kv<DH, PLAIN>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
+                                copy + (i - n_row) * DH, lane);
     }
 }
 
@@ -204,7 +205,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
     __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
     __shared__ __align__(16) float buf[2][DH];
     __shared__ uint32_t last_slot[MAX_WARP]; // where a warp's sums are
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     const uint32_t n_warp = blockDim.x / WARP;
     __half *q = dynamic_smem<__half>(); // (MT * M, LD)
     // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
@@ -233,7 +234,11 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
     const uint32_t n_tile = position / M - base / M + 1;
     const uint32_t n_wanted =
         n_tile <= ALONE_TILES ? 1 : min(a.max_split, n_tile / (uint32_t)SPLIT_TILES);
-    const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
+    uint32_t per_split = n_tile, n_split = 1;
+    if (n_wanted > 1) { // two divisions
+        per_split = div_up(n_tile, n_wanted);
+        n_split = div_up(n_tile, per_split);
+    }
     const uint32_t per_block = KIND == SEVERAL ? div_up(n_split, groups.n_block) : 1; // splits
     const uint32_t split0 = blockIdx.x * per_block;
     if (skip || split0 >= n_split) {
@@ -276,9 +281,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
     const auto request = [&](int kv, uint32_t block) {
         const uint32_t first_pos = first_of(ahead);
         if (is_there(ahead))
-            request_rows<DH, M, WARP>(kv ? a.v : a.k,
-                                      kv_row(block, a.n_head_kv, kv_head, first_pos),
-                                      (int)n_there - (int)first_pos, slot(asked, kv), lane);
+            request_rows<DH, M, WARP, PLAIN>(kv ? a.v : a.k,
+                                             kv_row(block, a.n_head_kv, kv_head, first_pos),
+                                             (int)n_there - (int)first_pos, slot(asked, kv), lane);
         cp_async_commit();
         if (kv == 1) {
             ahead = behind(ahead);

@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t team = threadIdx.x / TEAM, lane = threadIdx.x % TEAM;
     const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
-    const head_norm<DH> norm = load_norm<DH>(a, norm_of<PLAIN>(a, h), lane);
+    const head_norm<DH> norm = load_norm<DH, PLAIN>(a, norm_of<PLAIN>(a, h), lane);
     const struct seq_row at = a.rows[a.each ? i : 0]; // told before the first launch of a pass
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
     const uint32_t position = at.pos + (a.each ? 0 : i);
@@ -53,17 +53,17 @@ static __global__ void __launch_bounds__(THREADS)
     const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
     head_pairs<DH> v;
     if (h < a.n_head) {
-        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
+        load_head<DH, PLAIN>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
         finish_head<DH, PLAIN>(a, norm, lane, v);
         store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv && (PLAIN || !a.cached)) {
         bool is_k = h < a.n_head + a.n_head_kv;
         uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
-        load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
+        load_head<DH, PLAIN>(a, src, is_k ? rope : NULL, lane, v);
         finish_head<DH, PLAIN>(a, norm, lane, v);
         size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
-        store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
+        store_kv<DH, PLAIN>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
 }
 

@@ -483,7 +483,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t team = threadIdx.x / TEAM, lane = threadIdx.x % TEAM;
     const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
-    const head_norm<DH> norm = load_norm<DH>(a, norm_of<false>(a, h), lane);
+    const head_norm<DH> norm = load_norm<DH, false>(a, norm_of<false>(a, h), lane);
     griddep_wait();
     if (a.skip && *a.skip)
         return;
@@ -493,17 +493,17 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t position = each ? at.pos : at.pos + i;
     head_pairs<DH> v;
     if (h < a.n_head) {
-        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
+        load_head<DH, false>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
         finish_head<DH, false>(a, norm, lane, v);
         store_query<DH, false>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv && !a.cached) {
         const bool is_k = h < a.n_head + a.n_head_kv;
         const uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
-        load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
+        load_head<DH, false>(a, src, is_k ? rope : NULL, lane, v);
         finish_head<DH, false>(a, norm, lane, v);
         const size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
-        store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
+        store_kv<DH, false>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
 }
 
