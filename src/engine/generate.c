@@ -146,12 +146,11 @@ static bool mask(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *a
         n_left = (size_t)((uint64_t)r->p->n_predict - n);
     if (n_drafts > 0 && n_left != SIZE_MAX)
         n_left -= n_drafts;
-    struct error why = {0};
-    const bool ok = n_drafts == 0 ? constraint_mask(r->p->constraint, n_left, allow, &why)
-                                  : look_ahead(r, drafts, n_drafts, &why) &&
-                                        constraint_mask(r->ahead, n_left, allow, &why);
-    r->g->off_grammar = why.code == ERR_FAIL;
-    return ok || error_set(err, why.code, "%s", why.text);
+    const bool ok = n_drafts == 0 ? constraint_mask(r->p->constraint, n_left, allow, err)
+                                  : look_ahead(r, drafts, n_drafts, err) &&
+                                        constraint_mask(r->ahead, n_left, allow, err);
+    r->g->off_grammar = !ok;
+    return ok;
 }
 
 // Forbids what the model's file says never to sample, but where the user has a bias of their own.
