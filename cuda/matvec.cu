@@ -161,7 +161,7 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         for (int k = 0; k < N; k++) {
             const uint32_t i = base + k * THREADS + threadIdx.x;
             const bool valid = i < n_group;
-            if (!__any_sync(0xFFFFFFFFu, valid)) // most warps have nothing of a short row
+            if (!__any_sync(ALL_LANES, valid)) // most warps have nothing of a short row
                 break;
             if (m.norm && valid) {
                 if (i >= THREADS)
@@ -186,7 +186,7 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
     }
     if (m.norm) {
         for (int d = WARP / 2; d > 0; d /= 2)
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+            sum += __shfl_xor_sync(ALL_LANES, sum, d);
         if (threadIdx.x % WARP == 0)
             squares[threadIdx.x / WARP] = sum;
     }
@@ -297,8 +297,8 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
 #pragma unroll
                 for (int col = 0; col < NCOL; col++) {
                     float v = acc[t][col];
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
+                    v += __shfl_xor_sync(ALL_LANES, v, 8);
+                    v += __shfl_xor_sync(ALL_LANES, v, 16);
                     if (lane < TILE_ROWS)
                         to[t][row][col] = v;
                     acc[t][col] = 0.0f;

@@ -79,6 +79,12 @@ static void is_to_read(struct call *call, size_t n)
     pthread_mutex_unlock(&call->h->lock);
 }
 
+// HEAD is answered there, too.
+static bool is_got(const struct call *call)
+{
+    return strcmp(call->route->method, "GET") == 0;
+}
+
 // Takes r. NULL: there was no memory for it.
 static enum MHD_Result queue(struct MHD_Connection *c, struct call *call, unsigned status,
                              struct MHD_Response *r, const char *type)
@@ -91,7 +97,7 @@ static enum MHD_Result queue(struct MHD_Connection *c, struct call *call, unsign
     if (status == 401)
         mhd.add_response_header(r, "WWW-Authenticate", "Bearer");
     if (status == 405 && call->route)
-        mhd.add_response_header(r, "Allow", call->route->with_body ? "POST" : "GET, HEAD");
+        mhd.add_response_header(r, "Allow", is_got(call) ? "GET, HEAD" : call->route->method);
     if (status == 429 || status == 503)
         mhd.add_response_header(r, "Retry-After", "1");
     if (call->closes)
@@ -323,7 +329,7 @@ static bool check_head(struct call *call, struct MHD_Connection *c, const char *
     if (!call->route)
         return refuse(r, 404, NULL, "unknown_path", "%.100s is nothing here: expected %s", url,
                       routes_known());
-    const bool head = strcmp(method, "HEAD") == 0 && strcmp(call->route->method, "GET") == 0;
+    const bool head = strcmp(method, "HEAD") == 0 && is_got(call);
     if (!head && strcmp(method, call->route->method) != 0)
         return refuse(r, 405, NULL, NULL, "found %.20s %.100s, expected %s", method, url,
                       call->route->method);
