@@ -130,6 +130,13 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
         double var = sum_sq / count - out->nll * out->nll;
         out->ppl = exp(out->nll);
         out->ppl_error = count > 1 && var > 0 ? sqrt(var / (count - 1)) * out->ppl : 0;
+        if (!isfinite(out->ppl) || !isfinite(out->ppl_error))
+            ok = error_set(
+                err, ERR_FAIL,
+                "the perplexity, e to the %g, is more than a number holds, expected 1e308 "
+                "at most: the model's weights are damaged, or the text is not of its "
+                "kind; score tells the logarithms",
+                out->nll);
     }
     seq_free(s);
     free(logits);

@@ -153,6 +153,16 @@ def test_windows_that_are_all_alike_have_no_spread(hokku, made, tmp_path, letter
     assert 0 <= json.loads(r.stdout)["error"] < 1e-4, r.stdout
 
 
+@pytest.mark.parametrize("json_too", [[], ["--json"]], ids=["", "json"])
+def test_a_perplexity_that_no_number_holds_is_an_error(hokku, made, tmp_path, json_too):
+    """Logits of thousands: "inf" would be no JSON."""
+    path, file = made("untied-f32", "--std", "400"), tmp_path / "t"
+    file.write_text(HAIKU)
+    r = hokku("perplexity", "-m", path, "-f", file, "-c", 32, "--device", "cpu", *json_too)
+    assert (r.returncode, r.stdout) == (1, b"") and re.search(rb"the perplexity, e to the [0-9.]+, is more than a number holds", r.stderr), r
+    assert hokku("score", "-m", path, "--device", "cpu", file).returncode == 0
+
+
 def oracle_bos(path):
     """The id that begins a text, or None."""
     f = gguf.GGUFReader(path).fields
