@@ -21,31 +21,6 @@ void generated_release(struct generated *g)
     *g = (struct generated){0};
 }
 
-// Position of the first stop text in text[from..n), or n. *hold is set to where a possible
-// beginning of one starts.
-static size_t find_stop(const struct generate_params *p, const char *text, size_t from, size_t n,
-                        size_t *hold)
-{
-    size_t best = n;
-    *hold = n;
-    for (size_t i = 0; i < p->n_stop; i++) {
-        size_t len = strlen(p->stop[i]);
-        if (len == 0)
-            continue;
-        for (size_t at = from; at < n && at < best; at++) {
-            size_t m = n - at < len ? n - at : len;
-            if (memcmp(text + at, p->stop[i], m) != 0)
-                continue;
-            if (m == len)
-                best = at;
-            else if (at < *hold)
-                *hold = at;
-            break;
-        }
-    }
-    return best;
-}
-
 static bool show(struct generation *r, size_t end, struct error *err)
 {
     if (end <= r->shown)
@@ -68,16 +43,19 @@ static bool show_certain(struct generation *r, bool at_end, struct error *err)
 {
     const struct generate_params *p = r->p;
     const char *text = buf_str(&r->g->text);
-    size_t hold, from = 0, n = r->g->text.len;
+    size_t stop, hold, from = 0, n = r->g->text.len;
     bool sure = true;
-    if (p->n_stop > 0 && p->stops_from) {
+    if (p->n_stop == 0)
+        return show(r, n, err);
+    if (p->stops_from) {
         if (!p->stops_from(p->user, text, r->known, n, at_end, &from, &sure, err))
             return false;
         r->known = n;
     }
     if (!sure)
         return show(r, at_end ? n : from, err);
-    size_t stop = find_stop(p, text, from > r->shown ? from : r->shown, n, &hold);
+    if (!stops_find(&r->stops, p->stop, p->n_stop, text, n, from, &stop, &hold, err))
+        return false;
     if (stop < n) {
         r->stopped = true;
         r->g->text.len = stop;
@@ -276,6 +254,7 @@ bool generation_end(struct generation *r, bool ok, struct error *err)
         if (r->stopped && ok)
             g->finish = FINISH_STOP_TEXT;
     }
+    stops_release(&r->stops);
     r->s->stats.n_generated = g->ids.len;
     r->s->stats.decode_s = clock_now() - r->start;
     return ok;

@@ -4,6 +4,7 @@
 #define HOKKU_ENGINE_GENERATION_H
 
 #include "engine/session.h"
+#include "engine/stops.h"
 
 struct generation {
     struct session *s;               // borrowed; its sequence: the prompt, and what was accepted
@@ -12,6 +13,7 @@ struct generation {
     struct detok detok;
     size_t shown; // bytes of g->text already given to on_text
     size_t known; // to stops_from
+    struct stops stops;
     // What is allowed behind drafts: owned, where n_ahead of them are taken. NULL: not needed so
     // far.
     struct constraint *ahead;

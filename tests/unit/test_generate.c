@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "engine/session.h"
+#include "engine/stops.h"
 #include "scripted_engine.h"
 
 enum { END = 2, SPACE = 259, A = 260, B = 261, AB = 263 }; // of the tiny vocabulary
@@ -369,6 +370,73 @@ static void a_beginning_of_a_stop_text_is_shown_when_it_does_not_come(void **sta
     teardown(&f);
 }
 
+// Where the first of the texts stands in text[0..n), and where one may begin that is not all there.
+static void look(const char *const *stop, size_t n_stop, const char *text, size_t n, size_t *at,
+                 size_t *hold)
+{
+    *at = *hold = n;
+    for (size_t i = 0; i < n_stop; i++)
+        for (size_t k = 0; k < n; k++) {
+            const size_t len = strlen(stop[i]), m = n - k < len ? n - k : len;
+            if (memcmp(text + k, stop[i], m) == 0 && m == len && k < *at)
+                *at = k;
+            else if (memcmp(text + k, stop[i], m) == 0 && m < len && k < *hold)
+                *hold = k;
+        }
+}
+
+static void stop_texts_are_found_however_the_text_comes(void **state)
+{
+    (void)state;
+    uint64_t x = 1;
+    for (int round = 0; round < 20000; round++) {
+        char text[40], texts[3][10] = {0};
+        const char *stop[3] = {texts[0], texts[1], texts[2]};
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = "ab"[(x = x * 6364136223846793005u + 1) >> 63];
+        for (size_t i = 0; i < 3; i++)
+            for (size_t k = (x >> 40) % 9 + 1; k-- > 0;)
+                texts[i][k] = "ab"[(x = x * 6364136223846793005u + 1) >> 63];
+        struct stops s = {0};
+        const size_t from = (x >> 50) % 3;
+        for (size_t n = from, at, hold, want, want_hold; n <= sizeof text;) {
+            look(stop, 3, text + from, n - from, &want, &want_hold);
+            assert_true(stops_find(&s, stop, 3, text, n, from, &at, &hold, NULL));
+            assert_int_equal(at, want + from);
+            if (at < n)
+                break;
+            assert_int_equal(hold, want_hold + from);
+            n += (x = x * 6364136223846793005u + 1) >> 62;
+        }
+        stops_release(&s);
+    }
+}
+
+// Where each place was compared again for each token, this ends tomorrow.
+static void stop_texts_that_nearly_come_all_the_time_hold_nothing_up(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    char *text = malloc(N + 1), *longer = malloc(2 * N + 1), *nearly = malloc(N / 2 + 2);
+    assert_true(text && longer && nearly);
+    memset(text, 'a', N);
+    memset(longer, 'a', 2 * N);
+    memset(nearly, 'a', N / 2);
+    longer[2 * N] = '\0';
+    strcpy(nearly + N / 2, "b");
+    text[N] = 'b';
+    const char *const stop[] = {longer, nearly};
+    struct stops s = {0};
+    size_t at = 0, hold = 0;
+    for (size_t n = 1; n <= N; n++)
+        assert_true(stops_find(&s, stop, 2, text, n, 0, &at, &hold, NULL) && at == n && hold == 0);
+    assert_true(stops_find(&s, stop, 2, text, N + 1, 0, &at, &hold, NULL) && at == N / 2);
+    stops_release(&s);
+    free(text);
+    free(longer);
+    free(nearly);
+}
+
 static void a_full_context_ends_the_answer(void **state)
 {
     (void)state;
@@ -560,6 +628,8 @@ int main(void)
         cmocka_unit_test(as_many_tokens_as_wished),
         cmocka_unit_test(an_answer_ends_before_the_first_stop_text),
         cmocka_unit_test(a_beginning_of_a_stop_text_is_shown_when_it_does_not_come),
+        cmocka_unit_test(stop_texts_are_found_however_the_text_comes),
+        cmocka_unit_test(stop_texts_that_nearly_come_all_the_time_hold_nothing_up),
         cmocka_unit_test(a_full_context_ends_the_answer),
         cmocka_unit_test(a_shift_drops_halves_until_there_is_room),
         cmocka_unit_test(shifting_drops_the_older_half_after_what_stays),
