@@ -168,36 +168,28 @@ static size_t n_text_ids(const struct message *m)
     return m->ids.len - (m->has_end_token && m->ids.len > 0);
 }
 
-// Where in message m's own bytes the ids before id `end` stop.
-static bool bytes_before(const struct conversation *c, const struct message *m, size_t end,
-                         size_t *n)
-{
-    struct buf piece = {0};
-    bool ok = true;
-    *n = 0;
-    for (size_t k = 0; ok && k < end; k++) {
-        buf_clear(&piece);
-        ok = tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece);
-        *n += piece.len;
-    }
-    buf_release(&piece);
-    return ok;
-}
-
 // Leaves out the ids of the mark that closes the answer, and what follows it: the template writes
 // that. *n_full: the bytes that the other ids stand for.
 static void leave_out_close(const struct conversation *c, const struct message *m, size_t *n_full,
                             size_t *end_id)
 {
-    size_t end = think_answer_end(m->text.data, m->text.len, m->answer_at), id = *end_id, at;
-    if (end == m->text.len)
-        return;
-    while (id > 0 && bytes_before(c, m, id, &at) && at > end)
-        id--;
-    if (id > 0 && at == end) {
+    const size_t end = think_answer_end(m->text.data, m->text.len, m->answer_at);
+    struct buf piece = {0};
+    size_t id = 0, at = 0;
+    bool ok = end < m->text.len;
+    while (ok && id < *end_id) {
+        buf_clear(&piece);
+        ok = tokenizer_decode_one(c->model->tokenizer, m->ids.data[id], false, &piece);
+        if (piece.len > end - at)
+            break;
+        at += piece.len;
+        id++;
+    }
+    if (ok && id > 0 && at == end) {
         *end_id = id;
         *n_full = end;
     }
+    buf_release(&piece);
 }
 
 // A run of rendered bytes that comes from message m: is it the answer, perhaps trimmed of white
@@ -244,8 +236,8 @@ static bool match_run(const struct conversation *c, const struct message *m, con
         bool at_token = false;
         for (size_t k = 0; k < out->end_id && at <= start; k++) {
             bool only_space = raw == target;
-            for (size_t i = at; i < start; i++)
-                only_space = only_space && is_space(full[i]);
+            for (size_t i = at; only_space && i < start; i++)
+                only_space = is_space(full[i]);
             if (only_space) {
                 at_token = true;
                 out->first_id = k;
@@ -319,6 +311,23 @@ static bool write_text(struct piece_writer *w, size_t begin, size_t end, struct 
     return split(w->c, w->text + begin, end - begin, opt, w->out, err);
 }
 
+// For each of n messages the first span that comes from it, and behind these for each span the next
+// one of the same message; n_spans: there is none. NULL: there is no memory.
+static size_t *spans_of_messages(const struct template_output *r, size_t n)
+{
+    size_t *first = malloc((n + r->n_spans + 1) * sizeof *first);
+    for (size_t k = 0; first && k < n; k++)
+        first[k] = r->n_spans;
+    for (size_t i = r->n_spans; first && i-- > 0;) {
+        const size_t k = r->spans[i].origin - (size_t)ORIGIN_MESSAGE;
+        if (k >= n) // (another's, too)
+            continue;
+        first[n + i] = first[k];
+        first[k] = i;
+    }
+    return first;
+}
+
 // Turns the rendered text into ids.
 static bool tokenise(struct conversation *c, const struct prefix_request *q,
                      const struct template_output *r, const size_t *index, size_t n_index,
@@ -326,8 +335,12 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
 {
     size_t n = r->text.len;
     unsigned char *mask = calloc(n + 1, 1);
-    if (!mask)
-        return error_oom(err, "the mask of the prompt's text", n);
+    size_t *spans = spans_of_messages(r, n_index);
+    if (!mask || !spans) {
+        free(mask);
+        free(spans);
+        return error_oom(err, "the places of the prompt's text", n);
+    }
     for (size_t i = 0; i < r->n_spans; i++) {
         if (r->spans[i].origin == ORIGIN_TEMPLATE)
             memset(mask + r->spans[i].begin, 1, r->spans[i].end - r->spans[i].begin);
@@ -340,10 +353,10 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
         size_t last = 0;
         bool have = false;
         struct match best = {0};
-        for (size_t i = 0; i < r->n_spans; i++) {
+        for (size_t i = spans[k]; i < r->n_spans; i = spans[n_index + i]) {
             const struct template_span *s = &r->spans[i];
             struct match found;
-            if (s->origin != ORIGIN_MESSAGE + k || s->begin < at)
+            if (s->begin < at)
                 continue;
             if (cancel_asked(c->cancel)) {
                 ok = error_set(err, ERR_INTERRUPTED, "interrupted while the prompt was made");
@@ -382,6 +395,7 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
             q->ends[index[k]] = out->len;
     }
     ok = ok && write_text(&w, at, n, err);
+    free(spans);
     free(mask);
     return ok;
 }

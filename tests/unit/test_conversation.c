@@ -283,6 +283,23 @@ static void forgotten_thinking_leaves_the_rest_of_the_answer_untokenised(void **
     close_model(&f);
 }
 
+// Where all of what was rendered was gone through for each message, this took minutes.
+static void many_messages_are_not_gone_through_for_each_of_them(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 200000 };
+    struct fixture f;
+    struct error err = {0};
+    struct ids ids = {0};
+    open_model(&f, "qwen2-tiny-q4_k_m", "{% for m in messages %}{{ m.content }}|{% endfor %}", 64);
+    for (int i = 0; i < MESSAGES; i++)
+        assert_true(conversation_add(&f.c, ROLE_USER, "a", 1, &err));
+    assert_true(conversation_prefix(&f.c, MESSAGES, THINK_DEFAULT, &ids, NULL, &err));
+    assert_true(ids.len >= MESSAGES);
+    ids_release(&ids);
+    close_model(&f);
+}
+
 static void drop_forgets_the_oldest_turns_and_says_so(void **state)
 {
     (void)state;
@@ -474,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_template_that_refuses_system_prompts_gets_it_in_the_first_message),
         cmocka_unit_test(a_system_prompt_that_may_be_in_what_is_rendered_is_not_put_there_again),
         cmocka_unit_test(forgotten_thinking_leaves_the_rest_of_the_answer_untokenised),
+        cmocka_unit_test(many_messages_are_not_gone_through_for_each_of_them),
         cmocka_unit_test(drop_forgets_the_oldest_turns_and_says_so),
         cmocka_unit_test(shift_goes_on_for_ever_and_reuses_what_it_kept),
         cmocka_unit_test(why_agrees_with_what_was_recorded_and_changes_nothing),
