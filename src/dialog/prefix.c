@@ -450,41 +450,59 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
     return ok;
 }
 
-// Whether something of the k-th rendered message is there, or need not be: it is blank. (What is of
-// several origins may have it: no such text is shorter.)
-static bool shows(const struct template_output *r, size_t k, const struct buf *text)
+// shown[k], false before: whether something of the k-th of n rendered messages is there. -> bytes
+// of the longest text of several origins, which may have any message's that is no longer.
+static size_t find_shown(const struct template_output *r, size_t n, bool *shown)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < r->n_spans; i++) {
+        const struct template_span *s = &r->spans[i];
+        const size_t k = s->origin - (size_t)ORIGIN_MESSAGE;
+        if (s->origin == ORIGIN_DATA && s->end - s->begin > longest)
+            longest = s->end - s->begin;
+        else if (k < n)
+            shown[k] = true;
+    }
+    return longest;
+}
+
+// Bytes of a message that are no white space: one without any need not be shown.
+static size_t n_visible(const struct buf *text)
 {
     size_t n = 0;
     for (size_t i = 0; i < text->len; i++)
         n += !is_space(text->data[i]);
-    for (size_t i = 0; i < r->n_spans; i++) {
-        const struct template_span *s = &r->spans[i];
-        if (s->origin == ORIGIN_MESSAGE + k || (s->origin == ORIGIN_DATA && s->end - s->begin >= n))
-            return true;
-    }
-    return n == 0;
+    return n;
 }
 
 // Though it could lead a message.
 static bool leaves_out_system(const struct variables *v, const struct template_output *r)
 {
-    return !v->merge_system && uses_system(v) && first_rendered(v) < v->q->n_messages &&
-           !shows(r, 0, &v->c->messages[0].text);
+    bool shown = false;
+    const size_t longest = find_shown(r, 1, &shown);
+    return !v->merge_system && uses_system(v) && first_rendered(v) < v->q->n_messages && !shown &&
+           n_visible(&v->c->messages[0].text) > longest;
 }
 
 // What a tool has found is nothing to lose without a word.
 static bool check_results(const struct variables *v, const struct template_output *r,
                           struct error *err)
 {
-    for (size_t k = 0; k < v->n_index; k++) {
+    bool ok = true, *shown = calloc(v->n_index + 1, sizeof *shown);
+    if (!shown)
+        return error_oom(err, "the places of the messages", v->n_index);
+    const size_t longest = find_shown(r, v->n_index, shown);
+    for (size_t k = 0; ok && k < v->n_index; k++) {
         const struct message *m = &v->c->messages[v->index[k]];
-        if (json_text_is(json_object_get(m->fields, "role"), "tool") && !shows(r, k, &m->text))
-            return error_set(err, ERR_FAIL,
-                             "the chat template shows nothing of message %zu, a tool's: expected "
-                             "messages of the roles that it knows",
-                             v->index[k] + 1);
+        if (json_text_is(json_object_get(m->fields, "role"), "tool") && !shown[k] &&
+            n_visible(&m->text) > longest)
+            ok = error_set(err, ERR_FAIL,
+                           "the chat template shows nothing of message %zu, a tool's: expected "
+                           "messages of the roles that it knows",
+                           v->index[k] + 1);
     }
-    return true;
+    free(shown);
+    return ok;
 }
 
 // The thinking tag that the template, and nobody's message, left open at the end of the prompt.
