@@ -89,6 +89,17 @@ static bool too_long(struct conversation *c, const struct answer_params *p, size
                      n, n_ctx, n + 1 - n_ctx, conversation_make_fit(c));
 }
 
+// The prefix, without so many of the turns from first on.
+static bool build_without(struct answering *a, struct conversation *c, size_t n_render,
+                          size_t first, size_t turns, const struct ids *tail, struct error *err)
+{
+    c->first_kept = first + 2 * turns; // a user's message and its answer
+    ids_clear(&a->prefix);
+    return conversation_prefix(c, n_render, a->p->think, &a->prefix, &a->open_tag, err) &&
+           (ids_append(&a->prefix, tail->data, tail->len) ||
+            error_oom(err, "the prompt's tokens", a->prefix.len));
+}
+
 // Fits the prefix into the context as p->overflow says. tail: the ids that follow the rendered part
 // (the start of the answer) and must stay.
 static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_render,
@@ -96,7 +107,7 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
 {
     const struct answer_params *p = a->p;
     struct ids *prefix = &a->prefix;
-    size_t n_ctx = c->session.engine->n_ctx, before = prefix->len, kept = c->first_kept;
+    size_t n_ctx = c->session.engine->n_ctx, before = prefix->len, kept = c->first_kept, turns = 0;
     char line[160];
     if (p->overflow == OVERFLOW_SHIFT) {
         a->n_keep = head_tokens(c, p->think);
@@ -113,17 +124,21 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
         }
     } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p) > n_ctx) {
         // All that stays is read again: there is room for the turns to come, too, however short.
-        size_t turns = 0, target = n_ctx / 4 > 0 ? n_ctx / 4 : 1;
-        size_t first = first_of_turns(c);
-        while (prefix->len + target > n_ctx && first + 2 < n_render) {
-            first += 2; // a user's message and its answer
-            c->first_kept = first;
-            turns++;
-            ids_clear(prefix);
-            if (!conversation_prefix(c, n_render, p->think, prefix, &a->open_tag, err))
+        const size_t target = n_ctx / 4 > 0 ? n_ctx / 4 : 1, first = first_of_turns(c);
+        const size_t most = first + 2 < n_render ? (n_render - first - 1) / 2 : 0;
+        size_t few = 0, enough = 0; // turns that are too few, that are not: 0, where none is known
+        bool fits = prefix->len + target <= n_ctx;
+        while (fits ? turns - few > 1 : turns < most) { // twice as many each time, then between
+            enough = fits ? turns : enough > turns ? enough : 0;
+            few = fits ? few : turns;
+            turns = enough             ? few + (enough - few + 1) / 2
+                    : turns > most / 2 ? most
+                                       : 2 * turns + (turns == 0);
+            if (!build_without(a, c, n_render, first, turns, tail, err)) {
+                c->first_kept = kept;
                 return false;
-            if (!ids_append(prefix, tail->data, tail->len))
-                return error_oom(err, "the prompt's tokens", prefix->len);
+            }
+            fits = prefix->len + target <= n_ctx;
         }
         if (turns > 0 && before > prefix->len) {
             snprintf(line, sizeof line, "dropped the oldest %zu turn%s (%zu tokens) to make room",

@@ -334,6 +334,35 @@ static void drop_forgets_the_oldest_turns_and_says_so(void **state)
     close_model(&f);
 }
 
+// Where the prompt was made anew for each turn that is dropped, this took an hour.
+static void drop_forgets_no_more_of_many_turns_than_it_must_and_is_soon_done(void **state)
+{
+    (void)state;
+    enum { TURNS = 20000, N_CTX = 256 };
+    struct fixture f;
+    struct error err = {0};
+    struct ids ids = {0};
+    open_model(&f, "qwen2-tiny-q4_k_m", chatml, N_CTX);
+    for (int i = 0; i < TURNS; i++)
+        assert_true(conversation_add(&f.c, ROLE_USER, i % 2 ? "a b c" : "a", i % 2 ? 5 : 1, &err) &&
+                    conversation_add(&f.c, ROLE_ASSISTANT, "b", 1, &err));
+    assert_true(conversation_add(&f.c, ROLE_USER, "c", 1, &err));
+    struct answer_params p = {
+        .sampler = &f.sampler, .n_predict = 1, .ignore_eos = true, .overflow = OVERFLOW_DROP};
+    enum finish finish;
+    assert_true(conversation_answer(&f.c, &p, &finish, &err));
+    const size_t n = f.c.n_messages - 1, kept = f.c.first_kept;
+    assert_true(kept > 2 && kept % 2 == 0);
+    assert_true(conversation_prefix(&f.c, n, THINK_DEFAULT, &ids, NULL, &err));
+    assert_true(ids.len <= N_CTX - N_CTX / 4);
+    f.c.first_kept = kept - 2; // one turn more, and there would be less room
+    ids_clear(&ids);
+    assert_true(conversation_prefix(&f.c, n, THINK_DEFAULT, &ids, NULL, &err));
+    assert_true(ids.len > N_CTX - N_CTX / 4);
+    ids_release(&ids);
+    close_model(&f);
+}
+
 static void shift_goes_on_for_ever_and_reuses_what_it_kept(void **state)
 {
     (void)state;
@@ -500,6 +529,7 @@ int main(void)
         cmocka_unit_test(forgotten_thinking_leaves_the_rest_of_the_answer_untokenised),
         cmocka_unit_test(many_messages_are_not_gone_through_for_each_of_them),
         cmocka_unit_test(drop_forgets_the_oldest_turns_and_says_so),
+        cmocka_unit_test(drop_forgets_no_more_of_many_turns_than_it_must_and_is_soon_done),
         cmocka_unit_test(shift_goes_on_for_ever_and_reuses_what_it_kept),
         cmocka_unit_test(why_agrees_with_what_was_recorded_and_changes_nothing),
         cmocka_unit_test(a_damaged_session_changes_nothing_and_a_good_one_everything),
