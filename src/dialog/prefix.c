@@ -328,6 +328,10 @@ static size_t *spans_of_messages(const struct template_output *r, size_t n)
     return first;
 }
 
+// Pieces of an answer that are compared with it, which takes as long as it is: no honest template
+// has it in more.
+enum { MOST_COMPARED = 256 };
+
 // Turns the rendered text into ids.
 static bool tokenise(struct conversation *c, const struct prefix_request *q,
                      const struct template_output *r, const size_t *index, size_t n_index,
@@ -350,7 +354,7 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
     bool ok = true, head_done = false;
     for (size_t k = 0; ok && k < n_index; k++) {
         const struct message *m = &c->messages[index[k]];
-        size_t last = 0;
+        size_t last = 0, n_compared = 0;
         bool have = false;
         struct match best = {0};
         for (size_t i = spans[k]; i < r->n_spans; i = spans[n_index + i]) {
@@ -373,7 +377,7 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
                 ids_release(&head);
             }
             last = s->end;
-            if (m->role == ROLE_ASSISTANT && m->ids.len > 0 &&
+            if (m->role == ROLE_ASSISTANT && m->ids.len > 0 && n_compared++ < MOST_COMPARED &&
                 match_run(c, m, w.text, n, at, s->begin, s->end, &found) && found.begin >= at &&
                 (!have || found.end - found.begin > best.end - best.begin)) {
                 best = found;
