@@ -12,7 +12,7 @@
 
 struct pool; // opaque
 
-enum { POOL_MAX_THREADS = 512 };
+enum { POOL_MAX_THREADS = 1024 }; // as many as -t takes
 
 // CPUs that this process may run on, at least 1.
 int pool_online_cpus(void);

@@ -488,6 +488,14 @@ def test_a_standard_input_that_cannot_be_read_is_an_empty_one(hokku, stories):
             assert b"Bad file descriptor" not in r.stderr and r.returncode == (0 if way else 2), r
 
 
+def test_there_are_as_many_threads_as_were_asked_for(hokku, stories):
+    for n in (3, 1024):
+        r = hokku("-m", stories, *PLAIN, "-n", 1, "-t", n, "-v", "hi")
+        assert r.returncode == 0 and b", %d threads)" % n in r.stderr, r
+    r = hokku("-m", stories, *PLAIN, "-n", 1, "-t", 1025, "hi")
+    assert r.returncode == 2 and b'found "1025", expected a number from 0 to 1024' in r.stderr, r
+
+
 def test_a_context_beyond_the_training_is_said(hokku, stories):
     r = hokku("-m", stories, *PLAIN, "-n", 1, "-c", 100000, "hi")
     assert r.returncode == 0 and b"a context of 100000 tokens: the model was trained on " in r.stderr
