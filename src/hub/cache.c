@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -236,7 +237,7 @@ static bool walk(const char *top, const char *below, int depth, const char *suff
             continue;
         else if (S_ISDIR(st.st_mode) && depth > 0)
             ok = walk(top, name.data, depth - 1, suffix, links, out, err);
-        else if (S_ISREG(st.st_mode) && len > n && strcmp(e->d_name + len - n, suffix) == 0)
+        else if (S_ISREG(st.st_mode) && len > n && strcasecmp(e->d_name + len - n, suffix) == 0)
             ok = hub_listing_add(out, name.data, (uint64_t)st.st_size, NULL, err);
     }
     if (d)

@@ -42,8 +42,8 @@ bool cache_set_url(struct cache *c, const char *url, struct error *err); // see 
 bool cache_remove_record(const struct cache *c); // with its lock; of a directory without files
 bool cache_forget(struct cache *c, const char *path, struct error *err); // and its choices
 
-// Adds all files below dir, as deep as repositories are, whose names end in suffix; links are
-// followed only if told so. A directory that is not there has none.
+// Adds all files below dir, as deep as repositories are, whose names end in suffix, in
+// whatever case; links are followed only if told so. A directory that is not there has none.
 bool cache_walk(const char *dir, const char *suffix, bool links, struct hub_listing *out,
                 struct error *err);
 

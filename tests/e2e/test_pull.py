@@ -784,6 +784,9 @@ def test_models_rm_removes_what_it_names_and_nothing_else(hokku, hub, cache, lea
     ok(hokku("pull", REPO + ":q6_k"))
     assert hokku("models", "rm", f"{REPO}:Q6_K").returncode == 0
     assert ggufs(cache) == [str(q8.relative_to(cache))]
+    hub.add(REPO, files={"M-Q3_K_M.GGUF": b"3" * 10})
+    named = ok(hokku("pull", REPO + ":q3_k_m"))
+    assert hokku("models", "rm", f"{REPO}:Q3_K_M").returncode == 0 and not named.exists()
     leave_part(300_000)
     assert hokku("models", "rm", REPO).returncode == 0
     assert not list((cache / "hub").iterdir())
