@@ -93,8 +93,7 @@ static char *named(const struct options *o, const char *label, const char *name,
 // What no repository's name can be is said of the option, which the configuration may have.
 static char *of_the_hub(const struct options *o, const struct cancel *cancel, struct error *err)
 {
-    struct hub_spec spec;
-    if (strncmp(o->hf_repo, "https://", 8) != 0 && !hub_spec_parse(o->hf_repo, &spec, err)) {
+    if (!hub_name_check(o->hf_repo, err)) {
         error_prefix(err, "--hf-repo");
         return NULL;
     }

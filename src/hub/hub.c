@@ -436,6 +436,12 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
     return ok;
 }
 
+bool hub_name_check(const char *name, struct error *err)
+{
+    struct hub_spec spec;
+    return strncmp(name, "https://", 8) == 0 || hub_spec_parse(name, &spec, err);
+}
+
 bool hub_fetch(const struct hub_options *o, const char *name, struct buf *path, struct error *err)
 {
     struct job j = {.o = o};

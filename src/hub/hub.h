@@ -50,6 +50,9 @@ struct hub_options {
 // from).
 bool hub_fetch(const struct hub_options *o, const char *name, struct buf *path, struct error *err);
 
+// Whether it is such a name at all: ERR_USAGE.
+bool hub_name_check(const char *name, struct error *err);
+
 struct hub_model {
     char *name;       // "USER/REPO:TAG", "USER/REPO:FILE" or "https://..."
     char *path;       // of its first file

@@ -21,6 +21,9 @@ bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf 
     if (o->args.n == 0)
         return error_set(err, ERR_USAGE,
                          "hokku pull: found no model, expected USER/REPO[:QUANT] or https://...");
+    for (size_t i = 0; i < o->args.n; i++) // before the first download, which may take long
+        if (!hub_name_check(o->args.items[i], err))
+            return false;
     bool ok = hub_setup_init(&hub, o, cancel, err);
     hub.opt.refresh = true;
     for (size_t i = 0; ok && i < o->args.n; i++) {

@@ -415,7 +415,8 @@ def test_names_from_the_server_never_leave_the_cache(hokku, hub, cache, tmp_path
 
 @pytest.mark.parametrize("name", ["../x/y", "..", "a/..", "a/b/c", "a", "/a/b", "a/b:", "a/b:../..\\x", "a b/c", "-a/b", ""])
 def test_names_from_the_user_are_checked(hokku, hub, name):
-    refused(hokku("pull", "--", name), "USER/REPO", code=2)
+    for names in ([name], [REPO, name]):
+        refused(hokku("pull", "--", *names), "USER/REPO", code=2)
     assert not hub.seen()
 
 
