@@ -316,7 +316,9 @@ static bool read_config(struct options *o, struct error *err)
     bool found;
     if (o->config_file &&
         !place_read_linked(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
-        return error_set(err, ERR_USAGE, "%s; each call reads it: mend it, or move it away",
+        return error_set(err, ERR_USAGE,
+                         "%s; each call reads it: mend it, or move it away (XDG_CONFIG_HOME names "
+                         "another place)",
                          e.text);
     return o->config.len == 0 ||
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);

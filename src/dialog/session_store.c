@@ -113,8 +113,10 @@ static bool lock_take(struct session_lock *l, const char *state_dir, const char 
     struct buf lock = {0};
     *busy = false;
     *l = SESSION_LOCK_NONE;
-    if (!session_path(state_dir, name, &l->path, err) || !place_make_parents(l->path.data, err))
+    if (!session_path(state_dir, name, &l->path, err))
         return false;
+    if (!place_make_parents(l->path.data, err))
+        return error_prefix(err, "the sessions (XDG_STATE_HOME names another place)");
     sweep(state_dir);
     // The session's own file may be replaced, so the lock is on a file beside it.
     l->name = strdup(name);

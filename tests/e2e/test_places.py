@@ -130,7 +130,7 @@ def test_what_is_only_printed_needs_no_configuration_that_can_be_read(hokku, con
     def directory():
         config.mkdir()
     printed = [hokku(*args).stdout for args in PRINTED]
-    for make, says in ((directory, b"it is a directory, expected a regular file; each call reads it: mend it, or move it away\n"), (lambda: config.symlink_to("/nonexist"), b"a symbolic link to what cannot be opened"),
+    for make, says in ((directory, b"it is a directory, expected a regular file; each call reads it: mend it, or move it away (XDG_CONFIG_HOME names another place)\n"), (lambda: config.symlink_to("/nonexist"), b"a symbolic link to what cannot be opened"),
                        (lambda: config.write_bytes(b"temp 1\0"), b"config:1: found a NUL byte"), (lambda: config.write_bytes(b"t\xffemp 1"), b"config:1: unknown setting"),
                        (lambda: config.write_text("temp x"), b"config:1: --temp: found"), (lambda: os.mkfifo(config), b"it is a pipe, expected a regular file; each call reads it")):
         make()
@@ -143,6 +143,13 @@ def test_what_is_only_printed_needs_no_configuration_that_can_be_read(hokku, con
         config.rmdir() if config.is_dir() else config.unlink()
     r = hokku("--version", env={"HOKKU_TEMP": "x"})
     assert r.returncode == 0 and r.stdout == printed[1], r
+
+
+def test_a_state_directory_that_cannot_be_made_is_said_with_what_names_another(hokku, tmp_path):
+    (tmp_path / "file").write_text("")
+    r = hokku("--session", "s", "-n", 1, "hi", env={"XDG_STATE_HOME": tmp_path / "file"})
+    assert r.returncode == 1 and r.stdout == b"", r
+    assert f"the sessions (XDG_STATE_HOME names another place): {tmp_path}/file/hokku: the directory cannot be made".encode() in r.stderr, r
 
 
 PRINTED = [["--help"], ["--version"], ["sessions", "--help"], ["--print-completion", "bash"], ["--help", "serve"]]
