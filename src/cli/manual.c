@@ -292,7 +292,7 @@ static void print_man(const char *version, const struct manual_command *c, size_
     }
     buf_puts(out,
              ".SH COMMANDS\nIn the chat a line that begins with / is a command, but of a message "
-             "that began with it and is edited.\n");
+             "that began with it and is edited; what stands between \"\"\" and \"\"\" is none.\n");
     for (size_t i = 0; i < n; i++) {
         buf_printf(out, ".TP\n.B %s%s%s \\fI", c[i].name, c[i].alias ? ", " : "",
                    c[i].alias ? c[i].alias : "");

@@ -437,9 +437,10 @@ static enum line_result read_block(struct repl *r, struct buf *line, size_t at, 
     return result;
 }
 
-// One message: a line; lines joined by a final backslash; or what stands between """ and """.
+// One message: a line; lines joined by a final backslash; or what stands between """ and """, which
+// is *no_command.
 static enum line_result read_message(struct repl *r, const char *prompt, struct buf *message,
-                                     bool *was_empty)
+                                     bool *was_empty, bool *no_command)
 {
     struct buf line = {0};
     buf_clear(message);
@@ -448,6 +449,7 @@ static enum line_result read_message(struct repl *r, const char *prompt, struct 
     bool block = result == LINE_TEXT && at != SIZE_MAX;
     if (block && memchr(line.data, '\n', line.len)) // a paste, which is whole as it is
         block = line.len >= at + 6 && ends_with(&line, "\"\"\"");
+    *no_command = block && at == 0;
     if (block) {
         result = read_block(r, &line, at, message, was_empty);
     } else {
@@ -485,6 +487,15 @@ static void keep_history(struct repl *r, const char *entry)
         view_say(&r->view, "hokku: the history is not kept: %s\n", e.text);
     }
     buf_release(&path);
+}
+
+// A message that only looks like a command, with the quotes that make it a message again.
+static void keep_quoted(struct repl *r, const char *message)
+{
+    struct buf entry = {0};
+    if (buf_printf(&entry, "\"\"\"%s\"\"\"", message))
+        keep_history(r, entry.data);
+    buf_release(&entry);
 }
 
 static void add_entry(void *user, const char *entry)
@@ -532,11 +543,12 @@ static bool one_round(struct repl *r, int *death, struct error *err)
 {
     struct buf prompt = {0}, message = {0};
     struct error e = {0};
-    bool was_empty, ok = true;
+    bool was_empty, no_command, ok = true;
     make_prompt(r, &prompt);
-    enum line_result result = read_message(r, buf_str(&prompt), &message, &was_empty);
+    enum line_result result = read_message(r, buf_str(&prompt), &message, &was_empty, &no_command);
     // A message that began with / (a file's, or a command line's) is no command when it is edited.
-    const bool as_it_was = r->edit_turn > 0 && r->edit[0] == '/';
+    no_command = no_command || (r->edit_turn > 0 && r->edit[0] == '/');
+    const bool slash = message.len > 0 && message.data[0] == '/';
     free(r->edit);
     r->edit = NULL;
     switch (result) {
@@ -561,9 +573,9 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     case LINE_TEXT:
         if (is_blank(&message) && r->attached.n == 0)
             break;
-        keep_history(r, buf_str(&message));
+        (slash && no_command ? keep_quoted : keep_history)(r, buf_str(&message));
         forget_interrupt(r);
-        if (message.data && message.data[0] == '/' && !as_it_was)
+        if (slash && !no_command)
             ok = command_run(r, message.data, &e);
         else
             ok = send_message(r, buf_str(&message), message.len, &e);

@@ -320,6 +320,17 @@ def test_what_began_with_a_slash_is_edited_and_no_command(chat, tiny):
     assert "cleared" not in c.say("\x03") and "cleared" in c.say("/clear")
 
 
+def test_three_quotes_make_a_message_of_what_begins_with_a_slash(chat, tiny):
+    c = chat("-m", tiny, "-n", 2)
+    assert "cut after" in c.say('"""/clear the table"""') and "cut after" in c.say('\x1b[200~"""\n/clear\nit\n"""\x1b[201~')
+    for keys in ("\x1b[A", "\x1b[A\x1b[A"):  # and of what the history brings back
+        assert "cut after" in c.say(keys)
+    assert c.say("/context").count("/clear the table") == 1 and c.say("/context").count("/clear\u240ait") == 3
+    c.p.send("/edit\r")
+    c.p.expect_exact("/clear")
+    assert "cut after" in c.say(", please") and "cut after" in c.say("\x1b[A") and "cleared" in c.say("/clear")
+
+
 def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 30)
     whole = c.answer("Once upon a time")
