@@ -2,6 +2,7 @@
 import contextlib
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -240,3 +241,15 @@ def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_
             pass
         c.close()
     assert served.ask("/health")[0] == 200
+
+
+def test_a_crowd_beyond_the_limit_of_connections_leaves_a_server_that_answers(home):
+    few = resource.RLIMIT_NOFILE, (24, 24)
+    with serving(home, "--device", "cpu", preexec_fn=lambda: resource.setrlimit(*few)) as s:
+        crowd = [s.connect() for _ in range(60)]
+        time.sleep(0.5)
+        for c in crowd:
+            c.close()
+        assert s.chat("hi", max_tokens=3)["usage"]["completion_tokens"] > 0
+        s.process.terminate()
+        assert s.process.wait(20) == -signal.SIGTERM
