@@ -240,8 +240,10 @@ static bool offer_argument(struct offers *to, const struct before *b)
         for (int t = 1; t < N_TOOLS; t++)
             offer_for(to, tool_name((enum tool)t), strlen(tool_name((enum tool)t)),
                       tool_what((enum tool)t));
-    if (b->tool == TOOL_MODELS && b->n_positional == 0)
+    if (b->tool == TOOL_MODELS && b->n_positional == 0) {
+        offer(to, "list", 4);
         offer(to, "rm", 2);
+    }
     if (b->tool == TOOL_PULL || b->rm)
         offer_kind(to, COMPLETE_MODELS);
     for (size_t i = 0; b->tool == TOOL_SESSIONS && b->n_positional == 0 && i < N_SESSION_COMMANDS;

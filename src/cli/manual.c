@@ -109,7 +109,7 @@ static const char *zsh_arguments(enum tool t)
         return "session:{ case $words[3],$CURRENT in (*,3|-*) compadd list rm mv export search ;; "
                "(rm,*|mv,4|export,4) _hokku_names sessions ;; (export,5) _files ;; esac }";
     case TOOL_MODELS:
-        return "model:{ compadd rm; _hokku_names models }";
+        return "model:{ compadd list rm; _hokku_names models }";
     default:
         return "file:_files";
     }

@@ -37,7 +37,7 @@ static const struct {
                     "prefill and decode speed beside the memory bandwidth"},
     [TOOL_REPLAY] = {"replay", "FILE.session", "re-generate a recorded conversation and compare"},
     [TOOL_PULL] = {"pull", "USER/REPO[:QUANT] ...", "download a model from the Hugging Face Hub"},
-    [TOOL_MODELS] = {"models", "[rm NAME ...]", "list or remove downloaded models"},
+    [TOOL_MODELS] = {"models", "[list | rm NAME ...]", "list or remove downloaded models"},
     [TOOL_SESSIONS] = {"sessions",
                        "[list | rm NAME ... | mv NAME NEW | export NAME FILE.md | search TEXT]",
                        "list, remove, rename, export or search saved conversations"},

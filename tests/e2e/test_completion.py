@@ -126,7 +126,7 @@ def test_what_follows_a_command_of_sessions_is_what_it_takes(offered, sessions):
 
 
 def test_downloaded_models_complete(hokku, offered, tmp_path):
-    assert offered("hokku models ") == ("words", ["rm"]) and offered("hokku models rm ") == ("words", [])
+    assert offered("hokku models ") == ("words", ["list", "rm"]) and offered("hokku models rm ") == ("words", [])
     for repo in ("Ann/One-GGUF", "Ann/$(touch PWNED)", "Bob/Two"):
         d = tmp_path / "cache" / "hokku" / "hub" / repo
         d.mkdir(parents=True)

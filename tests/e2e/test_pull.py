@@ -693,6 +693,8 @@ def test_models_are_listed_with_size_and_last_use(hokku, hub, leave_part):
     leave_part(300_000, REPO + ":q6_k")
     os.utime(q8, (time.time() - 3 * 86400,) * 2)
     rows = hokku("models").stdout.splitlines()
+    assert hokku("models", "list").stdout.splitlines() == rows
+    assert 'found "x", expected nothing, list or rm NAME' in hokku("models", "list", "x").stderr
     assert [r.split()[0] for r in rows[1:]] == [f"{REPO}:m-q6_k.gguf", f"{REPO}:Q4_K_M", f"{REPO}:Q8_0"]
     assert rows[1].endswith("(incomplete)") and "300.0 kB" in rows[1]
     assert "1.5 MB  just now (cannot run: " in rows[2] and "1.5 MB  3 days ago (cannot run: " in rows[3]
