@@ -14,6 +14,7 @@
 //     chunk; those left over are shared by all, a chunk at a time, and their sums kept one by one.
 //     Where a row is a single chunk warps are chained instead: each does about as many steps, in
 //     the end those of a pair that the warp before it has begun, from its sums on (see few_chain).
+#include "block.cuh"
 #include "divide.cuh"
 #include "gemm.cuh"
 #include "ptx_hopper.cuh"
@@ -36,17 +37,16 @@ static constexpr __host__ __device__ int words(uint32_t type)
 }
 
 // Of a slice: steps whose weights a lane has in registers, where they are replaced by those of the
-// next slice as they are used. As many as find room (tests/check_spills.py): of float16 weights one
-// is all; with three or four tiles of columns (NT) two of the types that take few to unpack.
+// next slice as they are used. Two, where they find room (tests/check_spills.py): of float16
+// weights one is all, and with three or four tiles of columns (NT) of types that take many to
+// unpack.
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int slice_steps()
 {
     constexpr bool light = words(TYPE) <= 4 && levels<TYPE>::N == 0;
     constexpr bool two =
         light || (NT == 4 && (TYPE == QUANT_Q8_0 || TYPE == QUANT_Q5_1 || TYPE == QUANT_IQ3_XXS ||
                               TYPE == QUANT_IQ3_S || TYPE == QUANT_IQ4_XS));
-    if (is_plain(TYPE) || (NT > 2 && NT <= 4 && !two))
-        return 1;
-    return NT == 1 && words(TYPE) <= 4 ? 4 : 2;
+    return is_plain(TYPE) || (NT > 2 && NT <= 4 && !two) ? 1 : 2;
 }
 
 // NT: tiles of eight columns, more of which need registers.
@@ -215,6 +215,16 @@ static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const 
     return add_up(0, second) + add_up(second, n);
 }
 
+// act(gate) * up as the next product takes it; beyond the matrix, up to its last step, zeros.
+static __device__ __forceinline__ __half gated_half(const struct gemm &g, bool inside, float gate,
+                                                    float up, float undo_out)
+{
+    const float v = activate(g.act, gate) * up * half_range_undo(undo_out);
+    const uint32_t bits = saturated_half2(inside ? v : 0.0f, 0.0f);
+    return __ushort_as_half((unsigned short)(bits & 0xFFFFu));
+}
+
+// The round's results, of gate and up.
 template <int NT>
 static __device__ __forceinline__ void finish_gated(const struct gemm &g, const struct few_cut &c,
                                                     const struct few_round &m, const float *sums,
@@ -227,14 +237,12 @@ static __device__ __forceinline__ void finish_gated(const struct gemm &g, const 
         const float undo = g.undo[col] * undo_w;
         const float gate = pair_sum<NT>(c, m, sums, pair, r, col) * undo;
         const float up = pair_sum<NT>(c, m, sums, pair, TILE_ROWS + r, col) * undo;
-        const float v = activate(g.act, gate) * up * half_range_undo(g.undo_out[col]);
-        // zeros up to the last step of the next matrix
-        const uint32_t bits = saturated_half2(row < g.w[0].rows ? v : 0.0f, 0.0f);
         g.out[gemm_few_at(g.n, col, row, g.w[0].rows)] =
-            __ushort_as_half((unsigned short)(bits & 0xFFFFu));
+            gated_half(g, row < g.w[0].rows, gate, up, g.undo_out[col]);
     }
 }
 
+// The same of other products.
 template <int NT>
 static __device__ __forceinline__ void finish_rows(const struct gemm &g, const struct few_cut &c,
                                                    const struct few_round &m, const float *sums,
@@ -254,6 +262,92 @@ static __device__ __forceinline__ void finish_rows(const struct gemm &g, const s
     }
 }
 
+// A result that is found, and asked for what it is made of besides its sum, before that is there:
+// of up to eight columns a thread mostly has one, and of more nothing is gained by it.
+struct few_result {
+    uint32_t pair, r, col;
+    void *to;        // NULL: there is none
+    float undo, old; // old: of gate and up 0 beyond the matrix, else 1
+    float more;      // the bias; of gate and up what g.undo_out has
+};
+
+template <bool GATED>
+static __device__ __forceinline__ uint32_t results(const struct gemm &g, const struct few_round &m)
+{
+    return m.n_pair * g.n * (GATED ? TILE_ROWS : 16);
+}
+
+// The round's result i.
+template <bool GATED>
+static __device__ __forceinline__ struct few_result
+result_of(const struct gemm &g, const struct few_cut &c, const struct few_round &m, uint32_t i)
+{
+    constexpr uint32_t ROWS = GATED ? TILE_ROWS : 16;
+    struct few_result f = {};
+    const uint32_t nth = i / ROWS;
+    f.r = i % ROWS;
+    f.pair = c.columns.divide(nth);
+    f.col = nth - f.pair * g.n;
+    if (GATED) {
+        const uint32_t row = (m.first + f.pair) * TILE_ROWS + f.r;
+        f.to = g.out + gemm_few_at(g.n, f.col, row, g.w[0].rows);
+        f.old = row < g.w[0].rows ? 1.0f : 0.0f;
+        return f;
+    }
+    const struct few_pair p = locate(g, c, m.first + f.pair);
+    const uint32_t part = p.part[0], row = p.tile[0] * TILE_ROWS + f.r, rows = g.w[part].rows;
+    if (row >= rows)
+        return f;
+    f.to = g.y[part] + (size_t)f.col * rows + row;
+    if (g.bias[part])
+        f.more = g.bias[part][row];
+    return f;
+}
+
+// Asks for what the launch before this one has written.
+template <bool GATED>
+static __device__ __forceinline__ void ask(const struct gemm &g, struct few_result &f)
+{
+    if (f.to == NULL)
+        return;
+    f.undo = g.undo[f.col];
+    if (GATED)
+        f.more = g.undo_out[f.col];
+    else if (g.mode == MATVEC_ADD)
+        f.old = *static_cast<float *>(f.to);
+}
+
+template <int NT, bool GATED>
+static __device__ __forceinline__ void finish(const struct gemm &g, const struct few_cut &c,
+                                              const struct few_round &m, const float *sums,
+                                              float undo_w, const struct few_result &f)
+{
+    if (f.to == NULL)
+        return;
+    const float undo = f.undo * undo_w, sum = pair_sum<NT>(c, m, sums, f.pair, f.r, f.col);
+    if (GATED) {
+        const float up = pair_sum<NT>(c, m, sums, f.pair, TILE_ROWS + f.r, f.col) * undo;
+        *static_cast<__half *>(f.to) = gated_half(g, f.old != 0.0f, sum * undo, up, f.more);
+    } else {
+        *static_cast<float *>(f.to) = f.old + fmaf(sum, undo, f.more);
+    }
+}
+
+// The thread's results, of which the first has been asked for.
+template <int NT, uint32_t N_THREAD, bool GATED>
+static __device__ __forceinline__ void finish_all(const struct gemm &g, const struct few_cut &c,
+                                                  const struct few_round &m, const float *sums,
+                                                  float undo_w, struct few_result &f)
+{
+    for (uint32_t i = threadIdx.x; i < results<GATED>(g, m); i += N_THREAD) {
+        if (i != threadIdx.x) {
+            f = result_of<GATED>(g, c, m, i);
+            ask<GATED>(g, f);
+        }
+        finish<NT, GATED>(g, c, m, sums, undo_w, f);
+    }
+}
+
 // What block `block` of those of the NTH type does.
 template <uint32_t TYPE, int NT, int NTH, enum few_chains CHAIN>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct few_cut &c,
@@ -262,6 +356,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     const struct few_blocks &of = c.of[NTH];
     const uint32_t first_pair = NTH ? of.first_pair : 0;
     constexpr int STEPS = slice_steps<TYPE, NT>();
+    // where there are registers for it
+    constexpr bool EARLY = NT == 1, NIBBLES = NT == 1 && is_nibbles<TYPE>;
     constexpr uint32_t N = strip<TYPE>::N;
     float *const sums = dynamic_smem<float>();
     const uint32_t lane = threadIdx.x % WARP, r = lane / 4, t = lane % 4;
@@ -271,7 +367,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     if (!g.leads || g.follows)
         griddep_launch_dependents();
     bool waited = g.follows;
-    const uint32_t warp = threadIdx.x / WARP;
+    const uint32_t warp = uniform(threadIdx.x / WARP);
     constexpr uint32_t N_WARP = n_warp<TYPE, NT>();
     __shared__ uint64_t begun[N_WARP]; // of a chain: what each warp does of its last pair
     // (in registers its facts would take room from weights under way)
@@ -344,20 +440,27 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                     tile_move<TYPE>(at[i], 0, 4 * next.step + t);
             }
         };
-        const auto advance = [&]() {
-            next.step += STEPS;
-            if (next.step >= next.end) {
-                go_on(next);
-                begin_unit();
-                return;
-            }
-            // (where slices begin at even steps those have the same place in a block of scales)
-            const uint32_t from = STEPS % 2 == 0 ? 0 : 4 * (next.step - STEPS) + t;
+        const auto move = [&](uint32_t from, uint32_t to) {
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (whole_steps<TYPE>())
-                    tile_move<TYPE>(at[i], from, from + 4 * STEPS);
+                    tile_move<TYPE>(at[i], from, to);
             begin_slice();
+        };
+        const auto advance = [&]() {
+            const uint32_t step = next.step, pair = next.pair;
+            next.step += STEPS;
+            if (next.step >= next.end) {
+                go_on(next);
+                if (next.pair == pair)
+                    move(4 * step + t, 4 * next.step + t);
+                else
+                    begin_unit();
+                return;
+            }
+            // (where slices begin at even steps those have the same place in a block of scales)
+            const uint32_t from = STEPS % 2 == 0 ? 0 : 4 * step + t;
+            move(from, from + 4 * STEPS);
         };
         const auto request = [&](int j) {
             if (j >= (int)n_next)
@@ -382,12 +485,22 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         for (int j = 0; j < STEPS; j++)
             request(j);
         advance();
+        const bool gated = g.mode == MATVEC_GATED;
+        struct few_result result = {};
+        if (EARLY && gated && threadIdx.x < results<true>(g, m))
+            result = result_of<true>(g, c, m, threadIdx.x);
+        if (EARLY && !gated && threadIdx.x < results<false>(g, m))
+            result = result_of<false>(g, c, m, threadIdx.x);
         if (!waited) {
             griddep_wait();
             if (g.leads) // x is complete
                 griddep_launch_dependents();
         }
         waited = true;
+        if (EARLY && gated)
+            ask<true>(g, result);
+        else if (EARLY)
+            ask<false>(g, result);
         float acc[NT][4] = {};
         const auto columns_at = [&](uint32_t step) {
             return reinterpret_cast<const uint4 *>(g.x) + (size_t)step * 4 * NT * WARP + lane;
@@ -398,7 +511,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             uint32_t q[2][8] = {};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                h[i] = scales_of<TYPE, false>(s[j][i], of.w);
+                h[i] = scales_of<TYPE, NIBBLES>(s[j][i], of.w);
                 codes_of<TYPE>(s[j][i], q[i]);
             }
 #pragma unroll
@@ -407,7 +520,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     uint32_t even[4], odd[4];
-                    widen_pairs<TYPE, false>(s[j][i], q[i], h[i], half, of.w, even, odd);
+                    widen_pairs<TYPE, NIBBLES>(s[j][i], q[i], h[i], half, of.w, even, odd);
 #pragma unroll
                     for (int k = 0; k < 4; k++) {
                         a[k][i] = even[k];
@@ -468,7 +581,11 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             advance();
         }
         __syncthreads();
-        if (g.mode == MATVEC_GATED)
+        if (EARLY && gated)
+            finish_all<NT, N_WARP * WARP, true>(g, c, m, sums, of.w.undo, result);
+        else if (EARLY)
+            finish_all<NT, N_WARP * WARP, false>(g, c, m, sums, of.w.undo, result);
+        else if (gated)
             finish_gated<NT>(g, c, m, sums, of.w.undo);
         else
             finish_rows<NT>(g, c, m, sums, of.w.undo);
