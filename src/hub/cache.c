@@ -293,8 +293,18 @@ bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_H
     return ok;
 }
 
+static void set_use(const char *path, struct timespec use)
+{
+    const struct timespec t[2] = {use, {.tv_nsec = UTIME_OMIT}};
+    utimensat(AT_FDCWD, path, t, 0); // a read-only cache forgets; that is all
+}
+
 void cache_touch(const char *path)
 {
-    const struct timespec t[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
-    utimensat(AT_FDCWD, path, t, 0); // a read-only cache forgets; that is all
+    set_use(path, (struct timespec){.tv_nsec = UTIME_NOW});
+}
+
+void cache_set_use(const char *path, int64_t seconds)
+{
+    set_use(path, (struct timespec){.tv_sec = seconds});
 }

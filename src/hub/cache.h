@@ -57,5 +57,6 @@ bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_H
 
 // Notes the use of a file: its access time, set by hand because most disks are mounted relatime.
 void cache_touch(const char *path);
+void cache_set_use(const char *path, int64_t seconds); // since 1970
 
 #endif

@@ -69,6 +69,8 @@ struct hub_models {
 // What is in the cache.
 bool hub_list(const struct hub_options *o, struct hub_models *out, struct error *err);
 void hub_models_release(struct hub_models *m);
+// After a look at the model's files, which is no use of it: the last use is what it was.
+void hub_keep_last_use(const struct hub_model *m);
 
 // Removes a model by a name that hub_list gives (case does not matter), or all of USER/REPO.
 // *freed: bytes. Errors: ERR_FAIL; when there is none, with the names there are.

@@ -30,6 +30,11 @@ void hub_models_release(struct hub_models *m)
     *m = (struct hub_models){0};
 }
 
+void hub_keep_last_use(const struct hub_model *m)
+{
+    cache_set_use(m->path, m->last_use);
+}
+
 // Takes name and path over.
 static bool add(struct list *l, struct buf *name, struct buf *path, uint64_t n_bytes, bool complete,
                 struct error *err)

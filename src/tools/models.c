@@ -1,11 +1,9 @@
 #include "tools/models.h"
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/format.h"
@@ -64,12 +62,8 @@ static void format_age(char out[48], int64_t then, int64_t now)
 // why: one line, without the path.
 static bool runs(const struct hub_model *x, struct error *why)
 {
-    struct stat st;
-    const bool there = stat(x->path, &st) == 0, ok = model_can_load(x->path, why);
-    if (there) { // looking at it is no use of it
-        const struct timespec t[2] = {st.st_atim, {.tv_nsec = UTIME_OMIT}};
-        utimensat(AT_FDCWD, x->path, t, 0); // (of a read-only cache it may count)
-    }
+    const bool ok = model_can_load(x->path, why);
+    hub_keep_last_use(x);
     error_drop_prefix(why, x->path);
     return ok;
 }
@@ -185,12 +179,13 @@ bool tool_models(const struct options *o, struct buf *out, struct error *err)
 {
     struct hub_setup hub = {0};
     struct hub_models m = {0};
-    const bool rm = o->args.n > 1 && strcmp(o->args.items[0], "rm") == 0;
-    const bool list = o->args.n == 1 && strcmp(o->args.items[0], "list") == 0;
-    if (o->args.n > 0 && !rm && !list)
+    const size_t n = o->args.n;
+    const bool list = n > 0 && strcmp(o->args.items[0], "list") == 0;
+    const bool rm = n > 1 && strcmp(o->args.items[0], "rm") == 0;
+    if (!rm && n > list)
         return error_set(err, ERR_USAGE,
                          "hokku models: found \"%.60s\", expected nothing, list or rm NAME",
-                         o->args.items[o->args.n > 1 && strcmp(o->args.items[0], "list") == 0]);
+                         o->args.items[list]);
     if (rm && options_named(o, "--json"))
         return error_set(err, ERR_USAGE,
                          "hokku models rm: found --json, which is for the list: leave it out");
