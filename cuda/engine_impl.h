@@ -170,6 +170,10 @@ struct expert_scratch {
     __half *packed;                 // (pairs, the widest input) for expert_hopper_launch
     __half *shared_packed;          // (rows, the widest input of the shared expert)
     float *undo, *shared_undo;      // (pairs | rows) of theirs
+    // (EXPERT_FEW_MOST, n_embd) for expert_few_launch, and (pairs) of what it makes of them
+    __half *few;
+    float *few_undo;
+    uint32_t *few_tops;
 };
 
 // And of layers with latent attention, see latent_rows.

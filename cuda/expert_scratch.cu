@@ -67,5 +67,9 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
         s->undo = (float *)cuda_take(a, n.n_pair * sizeof(float));
         s->shared_packed = (__half *)cuda_take(a, n.shared_packed);
         s->shared_undo = (float *)cuda_take(a, n.n_row * sizeof(float));
+        const uint32_t n_few = (uint32_t)lesser(n.n_row, (uint64_t)EXPERT_FEW_MOST);
+        s->few = (__half *)cuda_take(a, expert_pack_bytes(n_few, m->hp.n_embd));
+        s->few_undo = (float *)cuda_take(a, n_few * sizeof(float));
+        s->few_tops = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
     }
 }

@@ -1,6 +1,8 @@
 // Who is chosen (struct experts in model/model.h), the order of rows by expert, and the sum of what
 // experts give. All of it in device memory: the host never knows.
 #include "choice.cuh"
+#include "few_rows.cuh"
+#include "quant.cuh"
 
 enum {
     CHOOSE_THREADS = 256, // where the shared expert has a gate
@@ -152,6 +154,43 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
 }
 
+// Row `of` for expert_few.cu, by a block for which nobody here waits.
+template <int N_THREAD>
+static __device__ __forceinline__ void pack_few(const struct few_pack &p, uint32_t of)
+{
+    constexpr int N_PART = N_THREAD / WARP;
+    __shared__ float tops[N_PART];
+    const uint32_t n_piece = div_up(p.n_cols, (uint32_t)GEMM_PACK_COLS) * FEW_STEP_PIECES;
+    const float *row = p.x + (size_t)of * p.ld;
+    float v[8], top = 0.0f;
+    for (uint32_t i = threadIdx.x; 8 * i < p.n_cols; i += N_THREAD) {
+        load8<true>(row, i, p.n_cols, v);
+        for (int e = 0; e < 8; e++)
+            top = max_nan(top, fabsf(v[e]));
+    }
+    top = warp_max_nan(top);
+    if (threadIdx.x % WARP == 0)
+        tops[threadIdx.x / WARP] = top;
+    __syncthreads();
+    const float scale = half_range(lane_max_nan<N_PART / 2, 1>(tops[threadIdx.x % N_PART]));
+    uint4 *const to = reinterpret_cast<uint4 *>(p.out) + (size_t)of * n_piece;
+    for (uint32_t i = threadIdx.x; i < n_piece; i += N_THREAD) {
+        for (int e = 0; e < 8; e++)
+            v[e] = 0.0f;
+        if (8 * i < p.n_cols)
+            load8<true>(row, i, p.n_cols, v);
+        to[few_piece_at(i)] = few_piece(v, scale);
+    }
+    if (threadIdx.x == 0)
+        p.undo[of] = half_range_undo(scale);
+}
+
+static __device__ __forceinline__ void clear_tops(const struct grouping &g)
+{
+    for (uint32_t i = threadIdx.x; g.top && i < g.n_pair; i += blockDim.x)
+        g.top[i] = 0;
+}
+
 // By one block. Warp w counts the experts of the w-th of n_part stretches of pairs; sums over
 // stretches and experts turn counts into first places; then it gives those out, 32 pairs at a time
 // in order. counts (1 + n_part, n_expert); row 0: where an expert's places begin.
@@ -266,13 +305,20 @@ static __device__ __forceinline__ void group_few(const struct grouping &g, const
         *g.n_item = n_item;
 }
 
+// The first block groups, the others have a row each of what expert_few.cu is to multiply.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
 {
     griddep_launch_dependents();
     griddep_wait();
-    if (!g.skip || !*g.skip)
-        group_pairs(g, n_part);
+    if (g.skip && *g.skip)
+        return;
+    if (blockIdx.x > 0) {
+        pack_few<GROUP_THREADS>(g.few, blockIdx.x - 1);
+        return;
+    }
+    clear_tops(g);
+    group_pairs(g, n_part);
 }
 
 // A warp of the block chooses for each of n rows; expert, in shared memory: who is chosen, NULL:
@@ -291,7 +337,8 @@ static __device__ __forceinline__ void choose_rows(const struct choice &c, uint3
     __syncthreads();
 }
 
-// A warp chooses for each of n <= CHOOSE_ROWS rows, then the block groups what is chosen.
+// A warp chooses for each of n <= CHOOSE_ROWS rows, then the block groups what is chosen; others as
+// above.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     choose_group_kernel(const __grid_constant__ struct choice c,
                         const __grid_constant__ struct grouping g, uint32_t n, uint32_t n_part)
@@ -300,6 +347,11 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     griddep_launch_dependents();
     if (c.skip && *c.skip)
         return;
+    if (blockIdx.x > 0) {
+        pack_few<GROUP_THREADS>(g.few, blockIdx.x - 1);
+        return;
+    }
+    clear_tops(g);
     __shared__ uint32_t expert[GROUP_FEW];
     const bool few = g.n_pair <= GROUP_FEW;
     choose_rows(c, n, few ? expert : NULL);
@@ -309,8 +361,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_pairs(g, n_part);
 }
 
-// The same of so few rows that a smaller block does it; where the shared expert has a gate, a block
-// more for each row, which nobody here waits for.
+// The same of so few rows that smaller blocks do it; where the shared expert has a gate, there is
+// one more for each row.
 static __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_group_few_kernel(const __grid_constant__ struct choice c,
                             const __grid_constant__ struct grouping g, uint32_t n)
@@ -319,10 +371,15 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     griddep_launch_dependents();
     if (c.skip && *c.skip)
         return;
-    if (blockIdx.x > 0) {
-        gate_shared(c, blockIdx.x - 1);
+    if (blockIdx.x > g.few.n) {
+        gate_shared(c, blockIdx.x - 1 - g.few.n);
         return;
     }
+    if (blockIdx.x > 0) {
+        pack_few<CHOOSE_THREADS>(g.few, blockIdx.x - 1);
+        return;
+    }
+    clear_tops(g);
     __shared__ uint32_t expert[GROUP_FEW];
     choose_rows(c, n, expert);
     group_few(g, expert);
@@ -416,10 +473,11 @@ static struct count_rows count_rows_of(const struct grouping *g)
     return {n_part, (size_t)(1 + n_part) * row};
 }
 
-static struct launch one_block(const struct queue *q, const char *name, size_t smem)
+static struct launch group_blocks(const struct queue *q, const char *name, const struct grouping *g,
+                                  size_t smem)
 {
     struct launch l = {.name = name,
-                       .grid = dim3(1),
+                       .grid = dim3(1 + g->few.n),
                        .block = dim3(GROUP_THREADS),
                        .smem = smem,
                        .stream = q->stream,
@@ -431,7 +489,7 @@ static struct launch one_block(const struct queue *q, const char *name, size_t s
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)
 {
     const struct count_rows r = count_rows_of(g);
-    return launch_kernel(err, one_block(q, "group", r.bytes), group_kernel, *g, r.n_part);
+    return launch_kernel(err, group_blocks(q, "group", g, r.bytes), group_kernel, *g, r.n_part);
 }
 
 bool choose_group_launch(const struct queue *q, const struct choice *c, const struct grouping *g,
@@ -440,16 +498,16 @@ bool choose_group_launch(const struct queue *q, const struct choice *c, const st
     const struct count_rows r = count_rows_of(g);
     const size_t choosing = lesser(n, (uint32_t)CHOOSE_ROWS) * choosing_bytes(c->facts);
     if (n <= CHOOSE_THREADS / WARP && g->n_pair <= GROUP_FEW && choosing + 1024 <= q->smem_max) {
-        struct launch l = one_block(q, "choose_group", choosing);
-        l.grid = dim3(1 + (c->router ? n : 0));
+        struct launch l = group_blocks(q, "choose_group", g, choosing);
+        l.grid.x += c->router ? n : 0;
         l.block = dim3(CHOOSE_THREADS);
         return launch_kernel(err, l, choose_group_few_kernel, *c, *g, n);
     }
     const size_t smem = choosing > r.bytes ? choosing : r.bytes;
     if (c->router || n > CHOOSE_ROWS || smem + 1024 > q->smem_max) // there is static memory, too
         return choose_launch(q, c, n, err) && group_launch(q, g, err);
-    return launch_kernel(err, one_block(q, "choose_group", smem), choose_group_kernel, *c, *g, n,
-                         r.n_part);
+    return launch_kernel(err, group_blocks(q, "choose_group", g, smem), choose_group_kernel, *c, *g,
+                         n, r.n_part);
 }
 
 bool expert_sum_launch(const struct queue *q, const struct expert_sum *s, const float *out,

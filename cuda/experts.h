@@ -64,6 +64,14 @@ struct expert_item {
     uint32_t expert, first, n;
 };
 
+// Rows of x (n, n_cols), ld floats apart, as expert_few_launch takes them.
+struct few_pack {
+    const float *x; // NULL: none are made
+    uint32_t n, ld, n_cols;
+    __half *out; // expert_pack_bytes
+    float *undo; // (n) 1 / the power of two
+};
+
 // Orders the pairs of a row and an expert of its (n_pair of them, numbered as in `chosen`) by
 // expert, then by number: pair i gets place[i], pair_at[place[i]] = i, and rank[i], its place among
 // those of the expert. Each expert's places are cut into items of at most per_item.
@@ -74,6 +82,9 @@ struct grouping {
     uint32_t *n_item;                 // those that have places; the others are zeros
     uint32_t n_expert, n_pair, per_item;
     const uint32_t *skip;
+    // Beside that, for expert_few.cu:
+    struct few_pack few;
+    uint32_t *top; // (n_pair) become 0; NULL: none
 };
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err);
 
@@ -231,27 +242,32 @@ struct expert_gemm {
     uint32_t per_item;               // expert_hopper_width
     const __half *x;                 // (n_place, n_cols) by expert_pack_launch
     const float *undo;               // (n_place)
-    // For expert_few: what would be packed. Rows, ld floats apart, of which a place has
-    // pair_at[place] / n_used; pair_at NULL: the place.
+    // For expert_few: x and undo are rows, see few_pack; or x is NULL, and rows are floats, ld
+    // apart. A place has row pair_at[place] / n_used; pair_at NULL: the place.
     const float *rows;
     uint32_t ld, n_used;
     const uint32_t *pair_at;
     const float *weight; // by pair: multiplies the input; NULL: ones
+    // (n_place) of floats whose row is the place: bits of a number with the exponent of the
+    // largest; NULL: not known.
+    const uint32_t *top;
+    uint32_t *y_top; // gated: raised to that of the place's y; NULL: not wanted
 };
 bool expert_hopper_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
 bool expert_act_is_fused(enum activation act);
 // The most rows of an item: 32, 64 or 128, as many pairs of a row and an expert make best.
 uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 
-// ---- expert_few.cu: the same bits for items of a few rows, which are not packed before
+// ---- expert_few.cu: the same bits for items of a few rows, which are not packed by place
 
 enum {
-    EXPERT_FEW_ROWS = 8,  // of an item at most
-    EXPERT_FEW_PASS = 12, // of a pass that is faster here, however few experts there are
-    EXPERT_FEW_MOST = 64, // however many: more were not measured
+    EXPERT_FEW_ROWS = 8,   // of an item at most
+    EXPERT_FEW_PASS = 12,  // of a pass that is faster here, however few experts there are
+    EXPERT_FEW_MOST = 112, // however many: more were not measured
 };
-// Whether n rows, each with n_used of n_expert experts, are faster here.
-bool expert_few_suits(uint32_t type, uint32_t n, uint32_t n_used, uint32_t n_expert);
+// Whether n rows, each with n_used of n_expert experts, in items of per_item, are faster here.
+bool expert_few_suits(uint32_t type, uint32_t n, uint32_t n_used, uint32_t n_expert,
+                      uint32_t per_item);
 // How many rows of n_cols an item has best, at most n; 0: it has no room for one. likely: an expert
 // has seldom more.
 uint32_t expert_few_rows(const struct queue *q, uint32_t n_cols, uint32_t n, uint32_t likely);

@@ -1,7 +1,7 @@
 // A mixture of experts as launches (struct experts in model/model.h), in the order of src/cpu: the
 // router, the shared expert, the chosen ones, their sum. Once for a single token, and once for
 // many, some rows at a time.
-#include "engine_impl.h"
+#include "experts_turn.h"
 #include "owed.h"
 
 // Gate and up are of one type: then one launch multiplies both.
@@ -118,23 +118,6 @@ static bool prepare(const struct cuda_engine *e, const struct gpu_layer *l, cons
     return act_launch(&e->q, x, n, n_cols, norm, e->hp.norm_eps, act32, act_f32, NULL, err);
 }
 
-// What the products of a turn share.
-struct turn {
-    const struct cuda_engine *e;
-    const struct gpu_layer *l;
-    uint32_t n, per_item; // rows; of an item at most
-    bool half;            // by expert_hopper.cu,
-    // or expert_few.cu, which gives the same bits: the chosen ones, the shared one
-    bool few, few_shared;
-    bool aside; // the shared expert in the side's queue
-    const uint32_t *skip;
-};
-
-static bool by_few(const struct turn *t, bool chosen)
-{
-    return chosen ? t->few : t->few_shared;
-}
-
 static struct expert_rows rows_of(const struct turn *t, enum layer_weight w, const float *bias,
                                   float *y)
 {
@@ -217,166 +200,6 @@ static bool multiply_shared_up(const struct turn *t, struct error *err)
                          rows_of(t, SHARED_UP, NULL, up), err);
 }
 
-// The matrices of the shared expert, or of all that are chosen from, and where what they give goes.
-struct expert_feed {
-    bool chosen; // rows are grouped
-    enum layer_weight gate, up, down;
-    const float *gate_bias, *up_bias, *down_bias;
-    float *gates, *ups, *out;
-    __half *packed; // what is read
-    float *undo;
-};
-
-static struct expert_feed shared_feed(const struct expert_scratch *s)
-{
-    return {
-        false,          SHARED_GATE,  SHARED_UP,     SHARED_DOWN,      NULL,          NULL, NULL,
-        s->shared_gate, s->shared_up, s->shared_out, s->shared_packed, s->shared_undo};
-}
-
-static struct expert_feed chosen_feed(const struct expert_scratch *s, const struct gpu_layer *l)
-{
-    return {true,
-            EXPERT_GATE,
-            EXPERT_UP,
-            EXPERT_DOWN,
-            l->v[EXPERT_GATE_BIAS],
-            l->v[EXPERT_UP_BIAS],
-            l->v[EXPERT_DOWN_BIAS],
-            s->gate,
-            s->up,
-            s->out,
-            s->packed,
-            s->undo};
-}
-
-// Where a feed's launches go; what: see cuda_queue.
-static const struct queue *queue_of(const struct turn *t, const struct expert_feed *f,
-                                    const char *what)
-{
-    const struct queue *q = cuda_queue(t->e, what);
-    return t->aside && !f->chosen ? &t->e->side.q : q;
-}
-
-static uint32_t places_of(const struct turn *t, const struct expert_feed *f)
-{
-    return f->chosen ? t->n * t->l->facts->experts.n_used : t->n;
-}
-
-// What experts read: rows, ld floats apart, which a norm with these weights is still to be taken
-// of; NULL: it has been.
-struct rows_in {
-    const float *x, *norm;
-    uint32_t ld;
-};
-
-// Packed by place: rows, or, where that is NULL, what is gated.
-static bool pack(const struct turn *t, const struct queue *q, const struct expert_feed *f,
-                 const struct rows_in *from, uint32_t n_cols, struct error *err)
-{
-    const struct experts *facts = &t->l->facts->experts;
-    const struct expert_scratch *s = &t->e->experts;
-    struct expert_pack p = {};
-    if (by_few(t, f->chosen))
-        return true;
-    p.x = from ? from->x : f->gates;
-    p.ld = from ? from->ld : n_cols;
-    p.by_place = !from;
-    p.n_cols = n_cols;
-    p.norm = from ? from->norm : NULL;
-    p.eps = t->e->hp.norm_eps;
-    p.place = f->chosen ? s->place : NULL;
-    p.rank = s->rank;
-    p.weight = from && f->chosen && facts->weighs_input ? s->weight : NULL;
-    p.n_used = from && f->chosen ? facts->n_used : 1;
-    p.n_place = places_of(t, f);
-    p.out = f->packed;
-    p.undo = f->undo;
-    return expert_pack_launch(q, &p, from ? t->n : p.n_place, err);
-}
-
-// The same times one of the matrices.
-static struct expert_gemm half_of(const struct turn *t, const struct expert_feed *f,
-                                  const struct rows_in *from, enum layer_weight w,
-                                  const float *bias, float *y)
-{
-    const struct experts *facts = &t->l->facts->experts;
-    const struct expert_scratch *s = &t->e->experts;
-    struct expert_gemm m = {};
-    m.w[0] = t->l->w[w];
-    m.bias[0] = bias;
-    m.y = y;
-    m.n_place = places_of(t, f);
-    if (f->chosen) {
-        m.per_item = t->per_item;
-        m.items = s->items;
-        m.n_item = s->n_item;
-        m.n_slot = expert_items(facts->n, m.n_place, m.per_item);
-    } else { // one matrix alone has few tiles
-        m.per_item = t->few_shared ? expert_few_rows(&t->e->q, m.w[0].n_cols, t->n, t->n)
-                                   : lesser(expert_hopper_width(1, t->n), 64u);
-        m.n_slot = div_up(m.n_place, m.per_item);
-    }
-    m.x = f->packed;
-    m.undo = f->undo;
-    m.rows = from ? from->x : f->gates;
-    m.ld = from ? from->ld : m.w[0].n_cols;
-    if (from && f->chosen) {
-        m.pair_at = s->pair_at;
-        m.n_used = facts->n_used;
-        m.weight = facts->weighs_input ? s->weight : NULL;
-    }
-    return m;
-}
-
-static bool multiply_half(const struct turn *t, const struct queue *q, const struct expert_gemm *m,
-                          struct error *err)
-{
-    return by_few(t, m->items) ? expert_few_launch(q, m, err) : expert_hopper_launch(q, m, err);
-}
-
-// act(gate) * up of rows.
-static bool gate_half(const struct turn *t, const struct expert_feed *f, const struct rows_in *from,
-                      struct error *err)
-{
-    const struct gpu_layer *l = t->l;
-    const struct layer *facts = l->facts;
-    const struct wmat *gate = &l->w[f->gate], *up = &l->w[f->up];
-    const bool has_gate = facts->w[f->gate].data;
-    const struct queue *q = queue_of(t, f, group_of(l, f->up));
-    struct expert_gemm g = half_of(t, f, from, f->gate, f->gate_bias, f->gates);
-    const struct expert_gemm u =
-        half_of(t, f, from, f->up, f->up_bias, has_gate ? f->ups : f->gates);
-    if (!pack(t, q, f, from, up->n_cols, err))
-        return false;
-    if (has_gate && same_range(gate, up) && expert_act_is_fused(facts->act)) {
-        g.gated = true;
-        g.act = facts->act;
-        g.w[1] = *up;
-        g.bias[1] = u.bias[0];
-        return multiply_half(t, q, &g, err);
-    }
-    return (!has_gate || multiply_half(t, q, &g, err)) && multiply_half(t, q, &u, err) &&
-           gate_launch(q, facts->act, &facts->xielu, f->gates, has_gate ? f->ups : NULL,
-                       (size_t)u.n_place * up->rows, err);
-}
-
-static bool feed_half(const struct turn *t, const struct expert_feed *f, const struct rows_in *from,
-                      struct error *err)
-{
-    const struct expert_gemm m = half_of(t, f, NULL, f->down, f->down_bias, f->out);
-    if (!gate_half(t, f, from, err))
-        return false;
-    const struct queue *q = queue_of(t, f, name_of(t->l, f->down));
-    return pack(t, q, f, NULL, m.w[0].n_cols, err) && multiply_half(t, q, &m, err);
-}
-
-static bool feed_shared(const struct turn *t, const struct rows_in *from, struct error *err)
-{
-    const struct expert_feed shared = shared_feed(&t->e->experts);
-    return t->l->facts->experts.n_ff_shared == 0 || feed_half(t, &shared, from, err);
-}
-
 // The latent that the chosen ones read, from what is prepared.
 static bool make_latent(const struct turn *t, struct error *err)
 {
@@ -444,10 +267,9 @@ static bool feed(const struct turn *t, const struct rows_in *from, struct error 
     if (!make_latent(t, err))
         return false;
     if (t->half) {
-        const struct expert_feed chosen = chosen_feed(s, t->l);
-        const struct rows_in latent = {s->latent, NULL, f->n_latent};
-        return (t->aside || feed_shared(t, from, err)) &&
-               feed_half(t, &chosen, f->n_latent > 0 ? &latent : from, err);
+        const struct rows_in latent = {s->latent, NULL, f->n_latent, false};
+        return (t->aside || cuda_feed_shared_half(t, from, err)) &&
+               cuda_feed_chosen_half(t, f->n_latent > 0 ? &latent : from, err);
     }
     return multiply_shared_up(t, err) && multiply_up(t, err) &&
            (f->n_ff_shared == 0 ||
@@ -476,10 +298,11 @@ static uint32_t few_rows_of(const struct cuda_engine *e, const struct gpu_layer 
     for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN}) {
         if (!l->facts->w[w].data)
             continue;
-        if (!expert_few_suits(l->w[w].type, n, f->n_used, f->n))
-            return 0;
         rows = expert_few_rows(&e->q, l->w[w].n_cols, rows, likely);
     }
+    for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN})
+        if (l->facts->w[w].data && !expert_few_suits(l->w[w].type, n, f->n_used, f->n, rows))
+            return 0;
     return rows;
 }
 
@@ -516,8 +339,9 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
     const bool one_norm = router_norm == norm, floats = one_bits && norm;
-    const struct rows_in own = {in, norm, n_embd};
-    const struct rows_in normed = {(const float *)s->act_f32, NULL, act_f32_ld(n_embd)};
+    const bool ready = few && f->n_latent == 0 && (!floats || one_norm); // before the choice
+    const struct rows_in own = {in, norm, n_embd, ready};
+    const struct rows_in normed = {(const float *)s->act_f32, NULL, act_f32_ld(n_embd), ready};
     const struct rows_in *from = floats ? &normed : &own;
     // The shared expert leaves room for the router and what follows it, which have little to do;
     // for a profile, one by one.
@@ -525,14 +349,17 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const struct turn t = {e, l, n, per_item, half, few, few_shared, aside, skip};
     const size_t n_read = half ? 2 : f->n_latent > 0 ? 4 : 6;
     const size_t n_router = one_norm ? n_read : 1; // what is read with that norm
-    const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
-                               s->n_item, f->n,     n_pair,     t.per_item, skip};
+    struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
+                         s->n_item, f->n,     n_pair,     t.per_item, skip};
+    if (ready)
+        g.few = {from->x, n, from->ld, n_embd, s->few, s->few_undo};
+    g.top = few ? s->few_tops : NULL;
     struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     router.split = true;
     router.any_bits = !alike;
     const struct choice choice = choice_of(e, l, in, norm, skip);
     const auto shared_aside = [&] {
-        const bool done = cuda_side_begin(e, err) && feed_shared(&t, from, err);
+        const bool done = cuda_side_begin(e, err) && cuda_feed_shared_half(&t, from, err);
         cuda_queue(e, name_of(l, ROUTER)); // again
         return done;
     };

@@ -181,6 +181,11 @@ EMU_SIMD4(__vcmpne4, emu_u8, a != b ? 0xFF : 0)
 EMU_SIMD4(__vmins4, emu_s8, a < b ? a : b)
 EMU_SIMD4(__vmaxs4, emu_s8, a > b ? a : b)
 #undef EMU_SIMD4
+static inline unsigned __vmaxu2(unsigned a, unsigned b)
+{
+    return ((a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu) |
+           (a >> 16 > b >> 16 ? a & 0xFFFF0000u : b & 0xFFFF0000u);
+}
 static inline unsigned __vabs4(unsigned v)
 {
     unsigned r = 0;

@@ -50,6 +50,8 @@ struct grouped_rows {
     uint32_t n, n_expert, n_used, n_pair;
     std::vector<uint32_t> chosen; // (n_pair)
     device_array<uint32_t> dc, place, pair_at, rank, n_item;
+    struct few_pack few = {}; // beside that
+    uint32_t *top = nullptr;
 
     grouped_rows(const std::vector<uint32_t> &chosen_, uint32_t n_expert_, uint32_t n_used_)
         : n((uint32_t)chosen_.size() / n_used_), n_expert(n_expert_), n_used(n_used_),
@@ -60,8 +62,8 @@ struct grouped_rows {
     // The first n_row rows, in items of at most per_item.
     void group(const device_array<struct expert_item> &items, uint32_t n_row, uint32_t per_item)
     {
-        const struct grouping g = {dc.p,     place.p,  pair_at.p,      rank.p,   items.p,
-                                   n_item.p, n_expert, n_row * n_used, per_item, nullptr};
+        const struct grouping g = {dc.p,     place.p,        pair_at.p, rank.p,  items.p, n_item.p,
+                                   n_expert, n_row * n_used, per_item,  nullptr, few,     top};
         must(group_launch(&Q, &g, &ERR));
     }
     // Their results (rows), by pair instead of by place.
@@ -75,6 +77,27 @@ struct grouped_rows {
         return out;
     }
 };
+
+// Of the largest of x, in its place among the bits of a number.
+static inline uint32_t exponent_of(const float *x, uint32_t n)
+{
+    float top = 0;
+    for (uint32_t i = 0; i < n; i++)
+        top = std::max(top, fabsf(x[i]));
+    uint32_t bits;
+    memcpy(&bits, &top, sizeof bits);
+    return bits & 0xFFu << 23;
+}
+
+static inline std::vector<float> values_of(const float *device, size_t n)
+{
+    std::vector<float> v(n);
+    must(CHECK_CUDA(
+        cudaMemcpyAsync(v.data(), device, n * sizeof v[0], cudaMemcpyDeviceToHost, Q.stream),
+        &ERR));
+    must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+    return v;
+}
 
 struct hopper_case : grouped_rows {
     using grouped_rows::grouped_rows;
@@ -122,18 +145,46 @@ struct hopper_case : grouped_rows {
             must(expert_hopper_launch(&Q, &m, &ERR));
         });
     }
-    // The same by expert_few.cu, of rows that need no norm.
+    // The same by expert_few.cu, of rows that need no norm: of floats, or ready, made while they
+    // were grouped, or where they are by place, with the largest of each.
     std::vector<float> run_few(uint32_t n_row, const struct expert_pack &p,
-                               const struct expert_gemm &gemm)
+                               const struct expert_gemm &gemm, bool ready = false)
     {
-        return by_items(n_row, n_row, gemm, [&](struct expert_gemm m) {
-            m.rows = p.x;
+        device_array<__half> halves(expert_pack_bytes(n_row, p.n_cols) / 2);
+        device_array<float> undo(n_row);
+        device_array<uint32_t> tops(n_row * n_used);
+        halves.spoil();
+        tops.spoil();
+        top = tops.p;
+        few = {};
+        if (ready && !p.by_place)
+            few = {p.x, n_row, p.ld ? p.ld : p.n_cols, p.n_cols, halves.p, undo.p};
+        const std::vector<float> got = by_items(n_row, n_row, gemm, [&](struct expert_gemm m) {
+            m.rows = few.x ? nullptr : p.x;
+            m.x = few.x ? halves.p : nullptr;
+            m.undo = undo.p;
             m.ld = p.ld ? p.ld : p.n_cols;
             m.pair_at = p.by_place ? nullptr : pair_at.p;
             m.n_used = n_used;
             m.weight = p.weight;
+            m.y_top = m.gated ? tops.p : nullptr;
+            if (ready && p.by_place) {
+                const std::vector<float> x = values_of(p.x, (size_t)m.n_place * m.ld);
+                std::vector<uint32_t> of;
+                for (uint32_t i = 0; i < m.n_place; i++)
+                    of.push_back(exponent_of(&x[(size_t)i * m.ld], p.n_cols));
+                tops.put(of);
+                m.top = tops.p;
+            }
             must(expert_few_launch(&Q, &m, &ERR));
         });
+        const std::vector<uint32_t> places = place.get(), found = tops.get();
+        for (uint32_t i = 0; gemm.gated && i < n_row * n_used; i++)
+            check(found[places[i]] == exponent_of(&got[(size_t)i * gemm.w[0].rows], gemm.w[0].rows),
+                  "another exponent of pair %u", i);
+        few = {};
+        top = nullptr;
+        return got;
     }
 };
 

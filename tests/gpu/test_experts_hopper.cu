@@ -66,6 +66,9 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
                   "%s: other bits by expert_few of %u rows", quant_info(type)->name, few);
         }
         Q.n_sm = n_sm;
+        const std::vector<float> ready = c.run_few(few, p, m, true);
+        check(std::equal(ready.begin(), ready.end(), got.begin()),
+              "%s: other bits by expert_few of %u rows made before", quant_info(type)->name, few);
     }
 }
 
@@ -103,6 +106,7 @@ static void ungrouped_on_hopper(struct random_stream &r, uint32_t n, uint32_t pe
     }
     m.n_place = m.per_item = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
     m.n_slot = 1;
+    m.x = nullptr;
     m.rows = dx.p;
     m.ld = n_cols;
     y.spoil();
@@ -162,9 +166,12 @@ static void gated_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, 
     m.gated = true;
     m.act = act;
     check(expert_act_is_fused(act), "activation %d is not fused", act);
-    const std::vector<float> all = c.run(per_item, n, p, m), few = c.run_few(5, p, m);
-    check(std::equal(few.begin(), few.end(), all.begin()), "%s gated: other bits by expert_few",
-          quant_info(type)->name);
+    const std::vector<float> all = c.run(per_item, n, p, m);
+    for (bool ready : {false, true}) {
+        const std::vector<float> few = c.run_few(5, p, m, ready);
+        check(std::equal(few.begin(), few.begin() + 5 * n_used * n_ff, all.begin()),
+              "%s gated: other bits by expert_few", quant_info(type)->name);
+    }
     p.norm = dn.p;
     p.eps = 0.01f;
     const std::vector<float> got = c.run(per_item, n, p, m);
@@ -205,6 +212,10 @@ static void gated_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, 
     m = {};
     m.w[0] = down.w;
     const std::vector<float> out = c.run(per_item, n, p, m);
+    const std::vector<float> of_five = c.run(per_item, 5, p, m); // other places
+    for (bool ready : {false, true})
+        check(c.run_few(5, p, m, ready) == of_five, "%s down: other bits by expert_few",
+              quant_info(type)->name);
     for (uint32_t i = 0; i < n_pair; i++)
         for (uint32_t row = 0; row < n_cols; row++) {
             double size;
@@ -250,17 +261,23 @@ static void items_of_long_rows_have_fewer(void)
 static void large_passes_are_few_where_experts_are_many(void)
 {
     const struct {
-        uint32_t type, n, n_used, n_expert;
+        uint32_t type, n, n_used, n_expert, per_item;
         bool suits;
-    } cases[] = {{QUANT_Q4_K, 40, 8, 128, true},  {QUANT_Q4_K, 41, 8, 128, false},
-                 {QUANT_Q6_K, 64, 8, 256, true},  {QUANT_Q4_K, 13, 2, 8, false},
-                 {QUANT_MXFP4, 14, 4, 32, true},  {QUANT_MXFP4, 15, 4, 32, false},
-                 {QUANT_F16, 40, 8, 128, true},   {QUANT_IQ3_S, 28, 8, 128, true},
-                 {QUANT_IQ3_S, 29, 8, 128, false}};
+    } cases[] = {
+        {QUANT_Q4_K, 112, 8, 128, 8, true},  {QUANT_Q4_K, 113, 8, 256, 8, false},
+        {QUANT_Q4_K, 56, 8, 64, 8, true},    {QUANT_Q4_K, 57, 8, 64, 8, false},
+        {QUANT_Q4_K, 40, 8, 128, 4, true},   {QUANT_Q4_K, 41, 8, 128, 5, false},
+        {QUANT_Q4_K, 41, 8, 128, 6, true},   {QUANT_Q6_K, 64, 8, 256, 8, true},
+        {QUANT_Q4_K, 13, 2, 8, 4, false},    {QUANT_MXFP4, 48, 4, 32, 7, true},
+        {QUANT_MXFP4, 49, 4, 32, 8, false},  {QUANT_MXFP4, 16, 4, 32, 4, true},
+        {QUANT_MXFP4, 16, 4, 32, 3, false},  {QUANT_F16, 40, 8, 128, 8, true},
+        {QUANT_F16, 41, 8, 128, 8, false},   {QUANT_IQ3_S, 96, 8, 128, 8, true},
+        {QUANT_IQ3_S, 97, 8, 128, 8, false}, {QUANT_Q8_0, 12, 2, 2, 1, true},
+    };
     for (const auto &c : cases)
-        check(expert_few_suits(c.type, c.n, c.n_used, c.n_expert) == c.suits,
-              "%s, %u rows, %u of %u experts: expected %s", quant_info(c.type)->name, c.n, c.n_used,
-              c.n_expert, c.suits ? "few" : "many");
+        check(expert_few_suits(c.type, c.n, c.n_used, c.n_expert, c.per_item) == c.suits,
+              "%s, %u rows, %u of %u experts, items of %u: expected %s", quant_info(c.type)->name,
+              c.n, c.n_used, c.n_expert, c.per_item, c.suits ? "few" : "many");
 }
 
 int main(void)
