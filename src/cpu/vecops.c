@@ -99,14 +99,22 @@ void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float 
         y[i] += b[i];
 }
 
+// 1 + e^-x, infinite below -90: v16_exp's largest value would leave something of an x of -1e37.
+INLINE v16 one_and_exp_of_minus(v16 x)
+{
+    const v16 too_low = v16_max(v16_zero(), v16_sub(v16_set1(-88.0f), x));
+    const v16 sum = v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), x)));
+    return v16_fma(too_low, v16_set1(3e38f), sum);
+}
+
 INLINE v16 sigmoid(v16 x)
 {
-    return v16_div(v16_set1(1.0f), v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), x))));
+    return v16_div(v16_set1(1.0f), one_and_exp_of_minus(x));
 }
 
 INLINE v16 silu(v16 x)
 {
-    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), x))));
+    return v16_div(x, one_and_exp_of_minus(x));
 }
 
 // (1 + tanh(u)) / 2 is sigmoid(2 u)
