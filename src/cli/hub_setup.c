@@ -159,7 +159,7 @@ bool hub_setup_init(struct hub_setup *h, const struct options *o, const struct c
                     struct error *err)
 {
     const struct hub_environment *env = &o->hub;
-    *h = (struct hub_setup){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
+    *h = (struct hub_setup){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR) && !o->dumb};
     unsigned long stall = 0;
     if (!place_need(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
         return false;

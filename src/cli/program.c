@@ -150,7 +150,7 @@ static bool open_beside(const struct program *p, struct opened *m, const struct 
     if (draft_wanted(p) && !is_outdone(p, predicted) && !draft_open(p, m, d, &params, err))
         return false;
     struct loading loading = {.began = clock_now()};
-    if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
+    if (program_shows_progress(p)) {
         params.progress = load_progress;
         params.progress_user = &loading;
     }
@@ -436,6 +436,11 @@ bool program_is_chat(const struct program *p)
 bool program_resumes(const struct program *p)
 {
     return p->opt->session || p->opt->base || p->opt->resume;
+}
+
+bool program_shows_progress(const struct program *p)
+{
+    return p->stderr_tty && !p->opt->quiet && !p->opt->dumb;
 }
 
 bool program_color(const struct program *p, bool tty)

@@ -68,5 +68,7 @@ bool program_resumes(const struct program *p);
 
 // Styles may be used on a stream that is (tty) a terminal.
 bool program_color(const struct program *p, bool tty);
+// A line that is written anew as work goes on may be on standard error.
+bool program_shows_progress(const struct program *p);
 
 #endif

@@ -62,7 +62,7 @@ static bool run_score(const struct program *t, struct buf *out, struct error *er
 static void perplexity_progress(void *user, size_t done, size_t total, double ppl)
 {
     const struct program *t = user;
-    if (!t->stderr_tty)
+    if (!program_shows_progress(t))
         return;
     if (done < total)
         out_progress("window %zu of %zu: perplexity %.4f", done, total, ppl);
@@ -186,7 +186,7 @@ static bool run_inspect(const struct program *t, struct buf *out, struct error *
 static void replay_progress(void *user, size_t turn, size_t n_turns)
 {
     const struct program *t = user;
-    if (!t->stderr_tty || t->opt->quiet)
+    if (!program_shows_progress(t))
         return;
     if (turn < n_turns)
         out_progress("turn %zu of %zu", turn + 1, n_turns);

@@ -124,6 +124,8 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
         if (ok && progress)
             progress(user, w + 1, n_windows, exp(sum / (double)out->n_scored));
     }
+    if (!ok && progress && out->n_windows > 0)
+        progress(user, n_windows, n_windows, 0);
     if (ok) {
         double count = (double)out->n_scored;
         out->nll = sum / count;

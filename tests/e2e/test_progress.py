@@ -148,3 +148,55 @@ def test_of_tokens_that_come_one_by_one_it_tells_no_more_than_can_be_read(home, 
     told = [int(m.group(1).replace(",", "")) for m in READING.finditer(t.raw)]
     assert total > 1000 and told == sorted(told) and 10 <= len(told) <= 102 + 20 * took, (len(told), total, took)
     t.close()
+
+
+@pytest.fixture
+def tool(home, tmp_path):
+    """What a tool that takes a while shows on a terminal."""
+    (tmp_path / "long.txt").write_text("one two three four five six seven\n" * 600)
+    running = []
+
+    def start(*args, **env):
+        words = [tmp_path / "long.txt" if a == "TEXT" else a for a in args]
+        t = Terminal([HOKKU, *words, "--device", "cpu"], 80, 24, env={**home, **env})
+        running.append(t)
+        return t
+
+    yield start
+    for t in running:
+        t.close()
+
+
+def ends(t):
+    while t.pump(0.05):
+        pass
+    t.p.close()
+    return "\n".join(t.screen.rows())
+
+
+PERPLEXITY = ["perplexity", "-c", 64, "-f", "TEXT"]
+
+
+def test_perplexity_says_how_far_it_is_and_leaves_no_trace(tool):
+    t = tool(*PERPLEXITY)
+    screen = ends(t)
+    told = [int(m.group(1)) for m in re.finditer(r"window (\d+) of \d+: perplexity [\d.]+", t.raw)]
+    assert len(told) > 3 and told == sorted(told)
+    assert re.fullmatch(r"perplexity [\d.]+ [^\n]*\n*", screen), screen
+
+
+def test_perplexity_that_is_interrupted_leaves_no_trace(tool):
+    t = tool(*PERPLEXITY)
+    assert t.wait(lambda: "window 2 " in t.raw)
+    t.send("\x03")
+    screen = ends(t)
+    assert t.p.signalstatus == signal.SIGINT and "window" not in screen.replace("^C", ""), screen
+
+
+@pytest.mark.parametrize("args", [PERPLEXITY, ["replay", "s"]], ids=lambda a: a[0])
+def test_a_terminal_without_escape_sequences_gets_none_of_a_tool(tool, hokku, args):
+    if args[0] == "replay":
+        assert hokku("--session", "s", "-n", 3, "hi").returncode == 0
+    t = tool(*args, TERM="dumb")
+    screen = ends(t)
+    assert t.p.exitstatus == 0 and screen and "\x1b" not in t.raw, t.raw

@@ -225,10 +225,19 @@ def test_quiet_is_silent_but_for_the_path(hokku, hub):
 
 def test_a_terminal_gets_a_bar_with_rate_and_time_left(env, hub):
     hub.plan = [("slow", 150_000, 0.2)]
+    env["TERM"] = "xterm-256color"
     with pexpect.spawn(HOKKU, ["pull", REPO], env=env, encoding="utf-8", timeout=20, dimensions=(24, 120)) as p:
         p.expect(r"\r[^\n]*\d+ % .*\[#+ +\][^\n]* of 1\.5 MB, [\d.]+ [kM]B/s, 0:0\d left")
         p.expect("downloaded some-model-q4_k_m.gguf, 1.5 MB in 0:0")
         p.expect(pexpect.EOF)
+
+
+def test_a_terminal_without_escape_sequences_gets_plain_lines(env, hub):
+    hub.plan = [("slow", 150_000, 0.1)]
+    env["TERM"] = "dumb"
+    with pexpect.spawn(HOKKU, ["pull", REPO], env=env, encoding="utf-8", timeout=20, dimensions=(24, 120)) as p:
+        out = p.read()
+    assert "downloaded some-model-q4_k_m.gguf, 1.5 MB in 0:0" in out and "\x1b" not in out and "#" not in out, out
 
 
 # --------------------------------------------------------------------------------- interrupted and broken transfers
