@@ -42,6 +42,12 @@ static bool add_row(struct bench *b, struct bench_row row, double *seconds, size
     return true;
 }
 
+static void tell(const struct bench *b, const char *name, uint32_t depth, uint32_t run)
+{
+    if (b->p->progress)
+        b->p->progress(b->p->progress_user, name, depth, run, b->p->n_repeat);
+}
+
 // Evaluates tokens [begin, end) after the sequence's end.
 static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *err)
 {
@@ -104,6 +110,7 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
     seq_trim(b->s, 0);
     uint32_t n = b->p->n_repeat;
     for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
+        tell(b, name, depth, i);
         if (!go_back(b, b->s, b->tokens, base, err) || (!n_prompt && !pick(b, err)))
             return false;
         double start = clock_now();
@@ -224,8 +231,10 @@ static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct er
             seq_answers_once(s[k]);
         ok = s[k] && seq_sampling(s[k], &(struct sampling){.sampler = &sampler}, err);
     }
-    for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) // run 0 warms up
+    for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) { // run 0 warms up
+        tell(b, "decode", depth, i);
         ok = run_batch(b, s, n, base, w, picks, &seconds[i ? i - 1 : 0], err);
+    }
     const double kv = (double)engine_kv_bytes(e, 0, base + b->p->n_gen / 2);
     struct bench_row row = {.name = "decode",
                             .depth = depth,
@@ -385,6 +394,7 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
     }
     if (ok && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
         ok = measure(&b, "first token", 0, FIRST_TOKEN_PROMPT, 1, 0, err);
+    tell(&b, NULL, 0, 0);
     if (ok && p->json)
         ok = write_json(&b, out, err);
     else if (ok)

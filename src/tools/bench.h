@@ -17,6 +17,10 @@ struct bench_params {
     uint64_t load_bytes; // of the model's files
     double began;        // clock_now() when main began; 0: not known
     const struct cancel *cancel;
+    // Before each of n runs, and the one that warms up (run 0); behind all name is NULL. May be
+    // NULL.
+    void (*progress)(void *user, const char *name, uint32_t depth, uint32_t run, uint32_t n);
+    void *progress_user;
 };
 
 // Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/out.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "tools/bench.h"
@@ -134,6 +135,19 @@ static bool check_runs(const struct options *o, struct error *err)
     return true;
 }
 
+static void bench_progress(void *user, const char *name, uint32_t depth, uint32_t run, uint32_t n)
+{
+    const struct program *t = user;
+    if (!program_shows_progress(t))
+        return;
+    if (!name)
+        out_progress_clear();
+    else if (run == 0)
+        out_progress("%s at depth %u: warming up", name, depth);
+    else
+        out_progress("%s at depth %u: run %u of %u", name, depth, run, n);
+}
+
 bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
@@ -199,6 +213,8 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
         .load_s = clock_now() - start,
         .began = t->began,
         .cancel = t->cancel,
+        .progress = bench_progress,
+        .progress_user = (void *)t,
     };
     if (ok) // of a batch each has so much, of the context that all share
         open_say_trained(t, &m, widest == 0 && o->n_ctx > least ? o->n_ctx : least);

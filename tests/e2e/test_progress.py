@@ -175,6 +175,7 @@ def ends(t):
 
 
 PERPLEXITY = ["perplexity", "-c", 64, "-f", "TEXT"]
+BENCH = ["bench", "-p", 64, "-n", 8, "-r", 2, "--batch", 2]
 
 
 def test_perplexity_says_how_far_it_is_and_leaves_no_trace(tool):
@@ -193,7 +194,16 @@ def test_perplexity_that_is_interrupted_leaves_no_trace(tool):
     assert t.p.signalstatus == signal.SIGINT and "window" not in screen.replace("^C", ""), screen
 
 
-@pytest.mark.parametrize("args", [PERPLEXITY, ["replay", "s"]], ids=lambda a: a[0])
+def test_bench_says_what_it_runs_and_leaves_no_trace(tool):
+    t = tool(*BENCH)
+    screen = ends(t)
+    for what in ("prefill", "decode", "first token"):
+        told = re.findall(rf"{what} at depth 0: (warming up|run \d of 2)", t.raw)
+        assert told[:3] == ["warming up", "run 1 of 2", "run 2 of 2"], (what, told)
+    assert "| prefill" in screen and "run 2" not in screen and "warming" not in screen, screen
+
+
+@pytest.mark.parametrize("args", [PERPLEXITY, BENCH, ["replay", "s"]], ids=lambda a: a[0])
 def test_a_terminal_without_escape_sequences_gets_none_of_a_tool(tool, hokku, args):
     if args[0] == "replay":
         assert hokku("--session", "s", "-n", 3, "hi").returncode == 0
