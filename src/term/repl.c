@@ -67,9 +67,9 @@ static void tell_full(struct repl *r)
     else
         view_say(
             &r->view,
-            "(cut: the context of %u tokens is full; /undo, /clear, %sor /set overflow drop or "
-            "shift)\n",
-            n, r->c->no_larger ? "" : "a larger -c, ");
+            "(cut: the context of %u tokens is full; /undo, /clear, %sor /set overflow %sshift)\n",
+            n, r->c->no_larger ? "" : "a larger -c, ",
+            r->opt->overflow == OVERFLOW_DROP ? "" : "drop or ");
 }
 
 // (Where the chat ends behind its answer, no command is named: there is no prompt for it.)

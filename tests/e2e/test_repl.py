@@ -388,6 +388,12 @@ def test_a_message_that_does_not_fit_is_refused_with_both_lengths(chat, stories)
     assert "dropped" in c.say("/context")
 
 
+@pytest.mark.parametrize("overflow, helps", [("error", "drop or shift"), ("drop", "shift")])
+def test_an_answer_cut_by_the_context_names_what_is_not_set_already(chat, stories, overflow, helps):
+    c = chat("-m", stories, *PLAIN, "-c", 32, "--ignore-eos", "--overflow", overflow)
+    assert f"(cut: the context of 32 tokens is full; /undo, /clear, a larger -c, or /set overflow {helps})" in c.say("Once upon a time")
+
+
 def test_read_puts_a_file_before_the_message(chat, hokku, stories, tmp_path):
     (tmp_path / "notes.txt").write_text("Lily had a dog.\n")
     want = hokku("-m", stories, *PLAIN, "-n", 8, "Lily had a dog.\n\nOne day").stdout.decode().strip()
