@@ -29,9 +29,10 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
     *g = o->json_schema ? grammar_from_schema(text, n, o->json_indent, cancel, err)
                         : grammar_from_gbnf(text, n, cancel, err);
     buf_release(&file);
-    if (!*g && !path && access(text, F_OK) == 0) // the name was meant
-        return error_set(err, ERR_USAGE, "%s: %s is a file: %s%s reads it", what, text,
-                         o->json_schema ? "--json-schema @" : "--grammar-file ", text);
+    const char *name = path ? path : text + (text[0] == '@'); // as of a schema's file
+    if (!*g && !path && access(name, F_OK) == 0)              // the name was meant
+        return error_set(err, ERR_USAGE, "%s: %s is a file: %s%s reads it", what, name,
+                         o->json_schema ? "--json-schema @" : "--grammar-file ", name);
     return *g || error_prefix(err, "%s%s%s", what, path ? " " : "", path ? path : "");
 }
 

@@ -571,6 +571,8 @@ def test_a_file_without_its_at_sign_is_named(hokku, stories, tmp_path):
     assert r.returncode == 2 and b"is a file" not in r.stderr, r
     r = hokku("-m", stories, "--grammar", tmp_path / "person.json", "hi")
     assert r.returncode == 2 and f"--grammar-file {tmp_path}/person.json reads it".encode() in r.stderr, r
+    r = hokku("-m", stories, "--grammar", f"@{tmp_path}/person.json", "hi")  # as a schema's is named
+    assert r.returncode == 2 and f": {tmp_path}/person.json is a file: --grammar-file {tmp_path}/person.json reads it".encode() in r.stderr, r
 
 
 def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp_path):
