@@ -507,6 +507,8 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
         joined = arg + len + (arg[len] == '=');
     if (!d) {
         char name[80];
+        const size_t n = strcspn(arg, "= \t\n");
+        len = arg[n] == '=' ? n : len; // -ngl=99, too, is -ngl
         snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), arg);
         return unknown_option(o, name, err);
     }

@@ -29,7 +29,7 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["--temperature", "1"], b"unknown option --temperature, did you mean --temp?"[:-1]),
     (["--max-tokens", "5"], b"did you mean --n-predict"), (["--ctx", "5"], b"did you mean --ctx-size"),
     (["--stop", "x"], b"did you mean --reverse-prompt"), (["--lora", "x"], b"--lora is not needed, or not there: adapters"),
-    (["-ngl", "99"], b"-ngl is not needed"), (["-fa"], b"-fa is not needed"), (["--mlock"], b"--mlock is not needed"),
+    (["-ngl", "99"], b"-ngl is not needed"), (["-ngl=99"], b"-ngl is not needed"), (["-dev=cpu"], b"unknown option -dev, did you mean --device;"), (["-fa"], b"-fa is not needed"), (["--mlock"], b"--mlock is not needed"),
     (["--no-mmap"], b"--no-mmap is not needed"), (["-i"], b"-i is not needed"), (["--repeat-penality", "1"], b"did you mean --repeat-penalty"),
     (["-n5x"], b'--n-predict: found "5x"'), (["inspct", "x"], b'unknown tool "inspct", did you mean hokku inspect?'),
     (["--jinja"], b"--jinja is not needed"), (["-dev", "cpu"], b"did you mean --device;"), (["--no-display-prompt"], b"never printed"),
