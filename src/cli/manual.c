@@ -193,7 +193,8 @@ static void man_options(struct buf *out, enum tool t)
         }
         buf_putc(out, '\n');
         roff(out, d[i].help);
-        buf_puts(out, ".\n");
+        const size_t n_help = strlen(d[i].help);
+        buf_puts(out, n_help > 0 && d[i].help[n_help - 1] == '.' ? "\n" : ".\n"); // @coder ...
     }
 }
 

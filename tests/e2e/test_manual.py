@@ -54,6 +54,11 @@ def test_in_the_man_page_no_word_behind_an_option_looks_like_its_value(printed):
     assert len(short) > 4 and [o for o in short if o[1][0].isupper()] == []
 
 
+def test_no_sentence_of_the_man_page_has_more_dots_than_it_means(printed):
+    text = printed("man").read_text()
+    assert "@coder ..." in text and re.findall(r".*\.{4}.*", text) == []
+
+
 def test_man_reads_the_page_without_a_warning(printed):
     r = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", printed("man")], capture_output=True, text=True)
     assert r.returncode == 0 and r.stderr == ""
