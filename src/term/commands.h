@@ -22,6 +22,7 @@ struct repl {
     struct attached attached; // by /read: goes before the next message
     struct buf prefill;       // by /prefill: start of the next answer
     char *edit;               // text to put on the next line; owned
+    bool edit_no_command;     // it was between three quotes, whatever it begins with
     size_t edit_turn;         // the turn that it replaces, counted from 1; 0: none
     struct why why;           // of the last answer, with --logprobs
     enum finish finish;       // of the last answer

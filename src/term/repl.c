@@ -547,7 +547,8 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     make_prompt(r, &prompt);
     enum line_result result = read_message(r, buf_str(&prompt), &message, &was_empty, &no_command);
     // A message that began with / (a file's, or a command line's) is no command when it is edited.
-    no_command = no_command || (r->edit_turn > 0 && r->edit[0] == '/');
+    no_command = no_command || r->edit_no_command || (r->edit_turn > 0 && r->edit[0] == '/');
+    r->edit_no_command = no_command && result == LINE_EDITOR;
     const bool slash = message.len > 0 && message.data[0] == '/';
     free(r->edit);
     r->edit = NULL;

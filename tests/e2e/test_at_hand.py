@@ -171,6 +171,21 @@ def test_the_editor_changes_the_message(chat, hokku, stories, tmp_path, how):
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".hokku")] == []
 
 
+def test_what_goes_to_the_editor_from_between_three_quotes_is_a_message_still(chat, stories, tmp_path):
+    script = tmp_path / "edit.sh"
+    script.write_text('#!/bin/sh\necho and more >> "$1"\n')
+    script.chmod(0o700)
+    c = chat("-m", stories, *PLAIN, "-n", 2, env={"VISUAL": str(script), "TMPDIR": str(tmp_path)})
+    c.p.send('"""\r')
+    c.p.expect_exact(". ")
+    c.p.send("/clear\r")
+    c.p.expect_exact(". ")
+    c.p.send("\x18\x05")
+    c.p.expect("/clear\r?\n.*and more")
+    assert "cut after" in c.say("") and "/clear" in c.say("/context")
+    assert "cleared" in c.say("/clear")
+
+
 def test_a_byte_order_mark_of_an_editor_is_left_out(chat, hokku, stories, tmp_path):
     script = tmp_path / "edit.sh"
     script.write_text('#!/bin/sh\nprintf "\\357\\273\\277Once there\n" > "$1"\n')
