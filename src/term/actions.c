@@ -271,6 +271,12 @@ static bool as_setting(struct error *err)
         if (strncmp(err->text, fronts[i], n) == 0)
             memmove(err->text, err->text + n, strlen(err->text) + 1 - n);
     }
+    static const char option[] = "--json-schema @", here[] = "/set schema @";
+    char *at = err ? strstr(err->text, option) : NULL; // what a file would be named by
+    if (at) {
+        memcpy(at, here, sizeof here - 1);
+        memmove(at + sizeof here - 1, at + sizeof option - 1, strlen(at + sizeof option - 1) + 1);
+    }
     return false;
 }
 
@@ -293,14 +299,24 @@ static bool set_schema(struct repl *r, const char *value, struct error *err)
 {
     struct options o = {.json_schema = value, .json_indent = r->opt->json_indent};
     struct grammar *g = NULL;
+    struct buf path = {0}, file = {0}; // as it is typed in a chat, with ~ and backslashes
     bool ok = true;
-    if (*value && !is_off(value))
+    if (value[0] == '@') {
+        ok = attach_path(value + 1, r->o->home, &path, err);
+        if (ok)
+            ok = buf_printf(&file, "@%s", buf_str(&path)) ||
+                 error_oom(err, "the name of a file", path.len);
+        o.json_schema = buf_str(&file);
+    }
+    if (ok && *value && !is_off(value))
         ok = shape_read(&o, r->c->cancel, &g, err) || as_setting(err) ||
              (!strchr("{@", *value) && says_off(err, "schema", "leaves answers free"));
     if (ok && *value)
         ok = shape_set(r->o->shape, g, value, r->c->model, r->opt->json_close, err);
     if (ok)
         say_schema(r);
+    buf_release(&path);
+    buf_release(&file);
     return ok;
 }
 

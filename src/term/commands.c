@@ -246,6 +246,21 @@ static void complete_session(const struct repl *r, struct completions *out)
     session_names_free(names, n);
 }
 
+// The files behind the @ of a schema's.
+static void complete_schema(const struct repl *r, struct completions *out)
+{
+    struct completions files = {.word = out->word + 1};
+    struct buf name = {0};
+    completions_add_files(&files, r->o->home);
+    for (size_t i = 0; i < files.n; i++) {
+        buf_clear(&name);
+        if (buf_printf(&name, "@%s", files.items[i]))
+            completions_add(out, name.data, name.len);
+    }
+    buf_release(&name);
+    completions_release(&files);
+}
+
 void command_complete(void *repl, const char *line, size_t begin, struct completions *out)
 {
     const struct repl *r = repl;
@@ -276,6 +291,9 @@ void command_complete(void *repl, const char *line, size_t begin, struct complet
         complete_prompt(r, out);
     else if (c->completes == COMPLETE_SETTING && first)
         complete_setting(out);
+    else if (c->completes == COMPLETE_SETTING && strncmp(arg, "schema ", 7) == 0 &&
+             out->word[0] == '@')
+        complete_schema(r, out);
     else if (c->completes == COMPLETE_SETTING && choices_of(arg, strcspn(arg, " ")))
         complete_words(choices_of(arg, strcspn(arg, " ")), out);
     else if (c->completes == COMPLETE_SESSION && first)

@@ -111,6 +111,24 @@ def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
     assert not c.answer("Who are you?").startswith("{")
 
 
+def test_a_chat_names_a_schema_s_file_as_others_and_completes_it(chat, home, tmp_path):
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder/person.json").write_text('{"const": 7}')
+    assert home["HOME"] == str(tmp_path)
+    c = chat(*BUILTIN, "-n", 20)
+    for typed in ("~/a folder/person.json", "~/a\\ folder/person.json", f'"{tmp_path}/a folder/person.json"'):
+        assert f"schema               @{typed}" in c.say(f"/set schema @{typed}")
+        assert c.answer("Who are you?").strip() == "7"
+        c.say("/set schema off")
+    c.p.send("/set schema @~/a\t")
+    c.p.expect_exact("\\ folder/")
+    c.p.send("p\t")
+    c.p.expect_exact("erson.json")
+    assert "schema               @~/a\\ folder/person.json" in c.say("")
+    out = c.say(f"/set schema {tmp_path}/a folder/person.json").replace("\r\n", "")
+    assert f"is a file: /set schema @{tmp_path}/a folder/person.json reads it" in out and "--json" not in out
+
+
 def test_a_chat_says_when_an_answer_does_not_obey_yet(chat):
     grammar = 'root ::= "this is far longer thén three tökens ççççççççççççççççç can say"'
     c = chat(*BUILTIN, "-n", 3, "--grammar", grammar)
