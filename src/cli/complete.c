@@ -39,6 +39,16 @@ enum complete_kind complete_kind_of(const struct option_def *d)
     return d->arg && strcmp(d->arg, "FILE") == 0 ? COMPLETE_FILES : COMPLETE_ANY;
 }
 
+bool complete_or_file(const struct option_def *d)
+{
+    return d->arg && strcmp(d->arg, "NAME|FILE") == 0;
+}
+
+bool complete_at_file(const struct option_def *d)
+{
+    return d->arg && strcmp(d->arg, "TEXT|@FILE") == 0;
+}
+
 // ---------------------------------------------------------------------------------------- offers
 
 // Where candidates go: those that begin with `word`, without its first `cut` bytes, which the shell
@@ -223,17 +233,22 @@ static void offer_options(struct offers *to, enum tool t)
     }
 }
 
-// Returns whether the name of a file may stand here as well.
-static bool offer_value(struct offers *to, const struct option_def *d)
+static const char words[] = "words", files[] = "files", at_files[] = "at-files";
+
+// Returns what may stand here as well.
+static const char *offer_value(struct offers *to, const struct option_def *d)
 {
     enum complete_kind kind = complete_kind_of(d);
     if (d->choices)
         offer_words(to, d->choices, "|");
     else
         offer_kind(to, kind);
-    return kind == COMPLETE_FILES;
+    if (complete_at_file(d) && to->word[0] == '@')
+        return at_files;
+    return kind == COMPLETE_FILES || complete_or_file(d) ? files : words;
 }
 
+// Returns whether the name of a file may stand here as well.
 static bool offer_argument(struct offers *to, const struct before *b)
 {
     if (b->n_words == 1)
@@ -277,14 +292,14 @@ static void complete_line(struct offers to, const char *replaced, const char *li
     size_t typed = strlen(to.word), n = strlen(replaced);
     if (!to.tells && n < typed && strcmp(to.word + typed - n, replaced) == 0)
         to.cut = typed - n;
-    bool files;
-    if (d || eq)
-        files = d && offer_value(&to, d);
-    else if (to.word[0] == '-' && !b.only_positional)
-        files = (offer_options(&to, b.tool), false);
-    else
-        files = offer_argument(&to, &b);
-    buf_puts(out, files && to.n == 0 ? "files" : "words");
+    const char *rest = words;
+    if (d)
+        rest = offer_value(&to, d);
+    else if (!eq && to.word[0] == '-' && !b.only_positional)
+        offer_options(&to, b.tool);
+    else if (!eq && offer_argument(&to, &b))
+        rest = files;
+    buf_puts(out, to.n == 0 ? rest : words);
     buf_putc(out, '\0');
     buf_append(out, buf_str(&found), found.len);
     out->failed |= found.failed || word.failed;

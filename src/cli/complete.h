@@ -24,16 +24,19 @@ struct complete_names {
 };
 
 enum complete_kind complete_kind_of(const struct option_def *d);
+bool complete_or_file(const struct option_def *d);    // a file's name may stand there, too
+bool complete_at_file(const struct option_def *d);    // one behind @ may
 const char *complete_kind_name(enum complete_kind k); // "sessions"
 
 // o->complete is one of
 //   KIND              the names of that kind, each ended by NUL
 //   SHELL WORD LINE   for bash or fish: what the end of LINE, a command line up to the cursor, may
-//                     become. First "files" (let the shell complete the name of a file) or "words",
-//                     then the candidates, each ended by NUL. WORD is what they replace: the
-//                     shell's idea of the last word, which may begin after a ':', '=' or '@'. For
-//                     fish, which replaces whole words, they are whole, and have behind a tab what
-//                     they are for, where that is known.
+//                     become. First "files" (let the shell complete the name of a file),
+//                     "at-files" (one behind the @ of the word), or "words", then the candidates,
+//                     each ended by NUL. WORD is what they replace: the shell's idea of the last
+//                     word, which may begin after a ':', '=' or '@'. For fish, which replaces whole
+//                     words, they are whole, and have behind a tab what they are for, where that is
+//                     known.
 // Names that a terminal should not see, or that a shell would have to quote, are left out.
 // Errors: ERR_USAGE, ERR_MEMORY.
 bool complete_print(const struct options *o, const struct complete_names *names, struct buf *out,

@@ -19,6 +19,13 @@ static const char bash[] =
     "\"${COMP_LINE:0:COMP_POINT}\" 2>/dev/null)\n"
     "    COMPREPLY=(\"${found[@]:1}\")\n"
     "    if [[ ${found[0]-} == files ]]; then compopt -o default 2>/dev/null; fi\n"
+    "    if [[ ${found[0]-} != at-files ]]; then return; fi\n"
+    "    local file typed=${2#@}\n"
+    "    for file in \"${typed//\\\\/}\"*; do\n"
+    "        if [[ -d $file ]]; then file+=/; fi\n"
+    "        if [[ -e $file ]]; then COMPREPLY+=(\"@$(printf %q \"$file\")\"); fi\n"
+    "    done\n"
+    "    if [[ ${COMPREPLY[0]-} == */ ]]; then compopt -o nospace 2>/dev/null; fi\n"
     "}\n"
     "complete -F _hokku hokku\n";
 
@@ -43,7 +50,19 @@ static const char fish[] =
     "    test \"$found[1]\" = files\n"
     "end\n"
     "complete -c hokku -f -a '(__hokku_words)'\n"
-    "complete -c hokku -n __hokku_wants_files -F\n";
+    "function __hokku_wants_at_files\n"
+    "    set -l found (__hokku)\n"
+    "    test \"$found[1]\" = at-files\n"
+    "end\n"
+    "function __hokku_at_files\n"
+    "    set -l parts (string split -m 1 @ -- (commandline -ct))\n"
+    "    for file in (__fish_complete_path \"$parts[2]\")\n"
+    "        set -l name (string split -m 1 \\t -- $file)\n"
+    "        test -e \"$name[1]\"; and echo -- \"$parts[1]@$name[1]\"\n"
+    "    end\n"
+    "end\n"
+    "complete -c hokku -n __hokku_wants_files -F\n"
+    "complete -c hokku -n __hokku_wants_at_files -a '(__hokku_at_files)'\n";
 
 // ----------------------------------------------------------------------------------------------
 // zsh
@@ -89,6 +108,10 @@ static void zsh_option(struct buf *out, const struct option_def *d)
             buf_putc(out, ')');
         } else if (kind == COMPLETE_FILES) {
             buf_puts(out, "_files");
+        } else if (complete_at_file(d)) {
+            buf_puts(out, "{ compset -P @ && _files }");
+        } else if (complete_or_file(d)) {
+            buf_printf(out, "{ _hokku_names %s; _files }", complete_kind_name(kind));
         } else if (kind != COMPLETE_ANY) {
             buf_printf(out, "_hokku_names %s", complete_kind_name(kind));
         }

@@ -42,6 +42,8 @@ def test_options_values_tools_and_files_complete(offered):
     assert offered("hokku --chat-template ll") == ("words", ["llama2", "llama3"])
     for line in ("hokku -m mod", "hokku -f ", "hokku --file=x", "hokku inspect m", "hokku -- --t", "hokku nothing", "hokku bench -m "):
         assert offered(line) == ("files", [])
+    assert offered("hokku -j @x") == offered("hokku --json-schema=@x", "@x") == ("at-files", []) and offered("hokku -j {") == ("words", [])
+    assert offered("hokku --base ./x") == ("files", [])
     for line in ("hokku --temp ", "hokku --prefill x", "hokku --nonsense=x", "hokku -x", "hokku models no"):
         assert offered(line) == ("words", [])
     # a value is a value, whatever it looks like
@@ -230,6 +232,14 @@ def test_the_shells_complete(shell, sessions):
     (shell.cwd / "model.gguf").write_text("")
     assert shell.tab("hokku -m mod") == [b"-m", b"model.gguf"]
     assert shell.tab("hokku inspect mod") == [b"inspect", b"model.gguf"]
+    (shell.cwd / "per son.json").write_text("")
+    assert shell.tab("hokku -j @per") == [b"-j", b"@per son.json"]
+    assert shell.tab("hokku --json-schema=@per") == [b"--json-schema=@per son.json"]
+    (shell.cwd / "schemas").mkdir()
+    (shell.cwd / "schemas/a.json").write_text("")
+    assert shell.tab("hokku -j @schemas/a") == [b"-j", b"@schemas/a.json"]
+    (shell.cwd / "old.session").write_text("")
+    assert shell.tab("hokku --base old") == [b"--base", b"old.session"] and shell.tab("hokku --base wor") == [b"--base", b"work"]
     (shell.cwd / "worked.md").write_text("")
     assert shell.tab("hokku sessions ex") == [b"sessions", b"export"]
     assert shell.tab("hokku sessions export wor") == [b"sessions", b"export", b"work"]
@@ -263,6 +273,8 @@ def test_hostile_files_are_completed_to_themselves_or_not_at_all(shell):
     for i, name in enumerate(names):
         typed = name[:4].decode()
         got = shell.tab(f"hokku -m {typed}")
+        behind = shell.tab(f"hokku -j @{typed}")
+        assert behind is None or behind[0] == b"-j" and behind[1] in (b"@" + name, b"@" + typed.encode(), b"@" + name.split(b"\t")[0]), (behind, name)
         if i < len(HOSTILE):
             assert got == [b"-m", name]
         else:
