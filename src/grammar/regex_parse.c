@@ -228,6 +228,8 @@ static bool class(struct reader *r, struct charset *s)
     const char *begin = r->at++;
     bool negated = r->at < r->end && *r->at == '^';
     const enum place place = negated ? IN_NEGATED : IN_CLASS;
+    static const char shorthands[] = "dDwWsS";
+    unsigned seen = 0; // of these
     r->at += negated;
     for (;;) {
         if (r->at >= r->end)
@@ -238,8 +240,10 @@ static bool class(struct reader *r, struct charset *s)
         uint32_t lo, hi;
         if (!(*r->at == '\\' ? escape(r, place, s, &lo) : plain(r, &lo)))
             return false;
-        if (lo == NONE)
+        if (lo == NONE) {
+            seen |= 1u << (strchr(shorthands, item[1]) - shorthands);
             continue;
+        }
         hi = lo;
         if (r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
             const char *dash = r->at++;
@@ -260,6 +264,8 @@ static bool class(struct reader *r, struct charset *s)
         charset_add(s, lo, hi);
     }
     r->at++;
+    if (seen & seen >> 1 & 0x15) // one and its opposite: whatever programs disagree about
+        charset_add(s, 0, 0x10FFFF);
     charset_tidy(s);
     if (negated)
         charset_negate(s);

@@ -350,6 +350,13 @@ def test_a_negated_class_leaves_out_all_that_its_shorthands_may_be():
             accepted({"type": "string", "pattern": f"[^{nothing}]"})
 
 
+def test_a_class_of_a_shorthand_and_its_opposite_has_all_characters():
+    """What programs disagree about is in one of the two, whoever asks."""
+    for all_of in (r"\s\S", r"\S\s", r"\d\D", r"\w\W", r"a\w_\W-"):
+        assert all(accepted({"type": "string", "pattern": f"^[{all_of}]$"}, *(dumps(c) for c in "a7 -é٣—日😀\xa0\u2028\u3000\ufeff\n\0"))), all_of
+    assert accepted({"type": "string", "pattern": r"^[\s\D]$"}, '"7"', '"é"', '"\u3000"') == [False, False, False]
+
+
 def test_control_letters_of_a_pattern_are_their_characters():
     assert accepted({"type": "string", "pattern": "^\\cJ\\ci$"}, '"\\n\\t"', '"\\u000a\\u0009"', '"Ji"', '"\\t\\n"') == [True, True, False, False]
 
