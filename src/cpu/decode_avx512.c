@@ -10,7 +10,7 @@
 // same.
 #include "cpu/decode.h"
 
-#include "cpu/grid_codes.h"
+#include "cpu/simd_grid_signs.h"
 #include "cpu/put.h"
 #include "cpu/scales.h"
 
@@ -476,6 +476,8 @@ INLINE void unpack_mxfp4(const uint8_t *p, const uint8_t *q, struct codes *c)
         c->scale = r->scale;                                                                       \
     }
 enum { MORE = 64, MORE_IQ1 = 9 }; // than the least of all codes is below 0
+UNPACK_GRID(iq2_xxs, codes_iq2_xxs, MORE)
+UNPACK_GRID(iq2_xs, codes_iq2_xs, MORE)
 UNPACK_GRID(iq2_s, codes_iq2_s, MORE)
 UNPACK_GRID(iq3_s, codes_iq3_s, MORE)
 UNPACK_GRID(iq1_s, codes_iq1, MORE_IQ1)
@@ -727,20 +729,23 @@ ROWS(iq4_nl, BLOCKS(iq4_nl), .offset = 128, .of_32 = true)
 ROWS(iq4_xs, sizeof(struct block_iq4_xs), .offset = 128)
 ROWS(mxfp4, BLOCKS(mxfp4), .offset = 12, .of_32 = true)
 ROWS(nvfp4, 4 * sizeof(struct block_nvfp4), .offset = 12, .of_32 = true)
+ROWS(iq2_xxs, sizeof(struct block_iq2_xxs), .prepare = prepare_iq2_xxs, .offset = MORE)
+ROWS(iq2_xs, sizeof(struct block_iq2_xs), .prepare = prepare_iq2_xs, .offset = MORE)
 ROWS(iq2_s, sizeof(struct block_iq2_s), .prepare = prepare_iq2_s, .offset = MORE)
 ROWS(iq3_s, sizeof(struct block_iq3_s), .prepare = prepare_iq3_s, .offset = MORE)
-ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s, .offset = MORE_IQ1)
-ROWS(iq1_m, sizeof(struct block_iq1_m), .prepare = prepare_iq1_m, .offset = MORE_IQ1)
+ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s_512, .offset = MORE_IQ1)
+ROWS(iq1_m, sizeof(struct block_iq1_m), .prepare = prepare_iq1_m_512, .offset = MORE_IQ1)
 
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 
 static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
-    [QUANT_Q4_0] = rows_q4_0,     [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
-    [QUANT_Q5_1] = rows_q5_1,     [QUANT_Q2_K] = rows_q2_k,     [QUANT_Q3_K] = rows_q3_k,
-    [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,     [QUANT_Q6_K] = rows_q6_k,
-    [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs, [QUANT_MXFP4] = rows_mxfp4,
-    [QUANT_NVFP4] = rows_nvfp4,   [QUANT_TQ2_0] = rows_tq2_0,   [QUANT_IQ2_S] = rows_iq2_s,
-    [QUANT_IQ3_S] = rows_iq3_s,   [QUANT_IQ1_S] = rows_iq1_s,   [QUANT_IQ1_M] = rows_iq1_m,
+    [QUANT_Q4_0] = rows_q4_0,       [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1,       [QUANT_Q2_K] = rows_q2_k,     [QUANT_Q3_K] = rows_q3_k,
+    [QUANT_Q4_K] = rows_q4_k,       [QUANT_Q5_K] = rows_q5_k,     [QUANT_Q6_K] = rows_q6_k,
+    [QUANT_IQ4_NL] = rows_iq4_nl,   [QUANT_IQ4_XS] = rows_iq4_xs, [QUANT_MXFP4] = rows_mxfp4,
+    [QUANT_NVFP4] = rows_nvfp4,     [QUANT_TQ2_0] = rows_tq2_0,   [QUANT_IQ2_S] = rows_iq2_s,
+    [QUANT_IQ2_XXS] = rows_iq2_xxs, [QUANT_IQ2_XS] = rows_iq2_xs, [QUANT_IQ3_S] = rows_iq3_s,
+    [QUANT_IQ1_S] = rows_iq1_s,     [QUANT_IQ1_M] = rows_iq1_m,
 };
 
 bool CPU_NAME(decode_rows)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
