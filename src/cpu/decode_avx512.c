@@ -733,8 +733,8 @@ ROWS(iq2_xxs, sizeof(struct block_iq2_xxs), .prepare = prepare_iq2_xxs, .offset 
 ROWS(iq2_xs, sizeof(struct block_iq2_xs), .prepare = prepare_iq2_xs, .offset = MORE)
 ROWS(iq2_s, sizeof(struct block_iq2_s), .prepare = prepare_iq2_s, .offset = MORE)
 ROWS(iq3_s, sizeof(struct block_iq3_s), .prepare = prepare_iq3_s, .offset = MORE)
-ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s_512, .offset = MORE_IQ1)
-ROWS(iq1_m, sizeof(struct block_iq1_m), .prepare = prepare_iq1_m_512, .offset = MORE_IQ1)
+ROWS(iq1_s, sizeof(struct block_iq1_s), .prepare = prepare_iq1_s, .offset = MORE_IQ1)
+ROWS(iq1_m, sizeof(struct block_iq1_m), .prepare = prepare_iq1_m, .offset = MORE_IQ1)
 
 typedef bool rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
 

@@ -57,10 +57,16 @@ INLINE void prepare_iq2_s(const void *p, struct ready *r)
     r->scale = scale_half(b->d, v16_nibbles(b->scales), 0.25f);
 }
 
-INLINE b64 codes_iq2_s(const struct ready *r, int i)
+// 64 weights of IQ2.
+INLINE b64 codes_iq2(const uint64_t *grid, const struct ready *r, int i)
 {
     const struct places at = words_at(r->places + 8 * i, 0xffff);
-    return b64_negative(b64_of_entries8(cpu_grids.iq2_s, at), r->signs[i]);
+    return b64_negative(b64_of_entries8(grid, at), r->signs[i]);
+}
+
+INLINE b64 codes_iq2_s(const struct ready *r, int i)
+{
+    return codes_iq2(cpu_grids.iq2_s, r, i);
 }
 
 // One bit each.
@@ -129,11 +135,7 @@ INLINE void prepare_iq1_s(const void *p, struct ready *r)
     const struct block_iq1_s *b = p;
     const uint64_t low = load_u64(b->high), high = load_u64(b->high + 8);
     store_places(r->places, b->q, low, high, &high_3);
-    for (int i = 0; i < 4; i++) {
-        const uint32_t v = load_u32(b->high + 4 * i);
-        const uint64_t less = (v >> 15 & 1) | (uint64_t)(v >> 31) << 32;
-        r->signs[i] = less * UINT32_MAX;
-    }
+    store_uppermost(r->signs, b->high);
     r->scale = scale_odd(b->d, v16_u8x8_dup(bytes_of_words(low >> 12, high >> 12)), 0.125f);
 }
 
@@ -152,8 +154,7 @@ INLINE void prepare_iq1_m(const void *p, struct ready *r)
     const uint64_t low = spread_threes(load_u32(b->scales));
     const uint64_t high = spread_threes(load_u32(b->scales + 4));
     store_places(r->places, b->q, load_u64(b->high), load_u64(b->high + 8), &high_4);
-    for (int i = 0; i < 4; i++)
-        r->signs[i] = spread_bits(load_u32(b->high + 4 * i) >> 3 & 0x11111111u, 4) * 255;
+    store_fourths(r->signs, b->high);
     r->scale = scale_odd(&d, v16_u8(low, high), 0.125f);
 }
 

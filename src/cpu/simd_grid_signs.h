@@ -1,5 +1,5 @@
-// IQ2_XXS, IQ2_XS and IQ1 made ready by AVX-512 as grid_codes.h says: signs that lack an eighth,
-// made in registers, since what is read back has to wait for what was written byte by byte.
+// IQ2_XXS and IQ2_XS made ready by AVX-512 as grid_codes.h says: signs that lack an eighth, made in
+// registers, since what is read back has to wait for what was written byte by byte.
 #ifndef HOKKU_CPU_SIMD_GRID_SIGNS_H
 #define HOKKU_CPU_SIMD_GRID_SIGNS_H
 
@@ -61,40 +61,12 @@ INLINE void prepare_iq2_xs(const void *p, struct ready *r)
 
 INLINE b64 codes_iq2_xxs(const struct ready *r, int i)
 {
-    const struct places at = words_at(r->places + 8 * i, 0xffff);
-    return b64_negative(b64_of_entries8(cpu_grids.iq2_xxs, at), r->signs[i]);
+    return codes_iq2(cpu_grids.iq2_xxs, r, i);
 }
 
 INLINE b64 codes_iq2_xs(const struct ready *r, int i)
 {
-    const struct places at = words_at(r->places + 8 * i, 0xffff);
-    return b64_negative(b64_of_entries8(cpu_grids.iq2_xs, at), r->signs[i]);
-}
-
-// As prepare_iq1_s: the uppermost bit of each 16 is that of 32 weights.
-INLINE void prepare_iq1_s_512(const void *p, struct ready *r)
-{
-    const struct block_iq1_s *b = p;
-    const uint64_t low = load_u64(b->high), high = load_u64(b->high + 8);
-    store_places(r->places, b->q, low, high, &high_3);
-    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)b->high);
-    store_signs(r->signs, _mm256_cvtepi16_epi32(_mm_srai_epi16(v, 15)));
-    r->scale = scale_odd(b->d, v16_u8x8_dup(bytes_of_words(low >> 12, high >> 12)), 0.125f);
-}
-
-// As prepare_iq1_m: the fourth bit of each nibble is that of eight weights.
-INLINE void prepare_iq1_m_512(const void *p, struct ready *r)
-{
-    const struct block_iq1_m *b = p;
-    const uint16_t d = (uint16_t)iq1_m_d(b);
-    const uint64_t low = spread_threes(load_u32(b->scales));
-    const uint64_t high = spread_threes(load_u32(b->scales + 4));
-    store_places(r->places, b->q, load_u64(b->high), load_u64(b->high + 8), &high_4);
-    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)b->high);
-    const __m256i pairs = _mm256_cvtepu8_epi16(v), fourth = _mm256_set1_epi8(8);
-    const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4));
-    store_signs(r->signs, _mm256_cmpeq_epi8(_mm256_and_si256(nibbles, fourth), fourth));
-    r->scale = scale_odd(&d, v16_u8(low, high), 0.125f);
+    return codes_iq2(cpu_grids.iq2_xs, r, i);
 }
 
 #endif

@@ -381,6 +381,26 @@ INLINE void store_places(uint16_t at[32], const uint8_t low[32], uint64_t high0,
     }
 }
 
+// For each of eight words of 16 bits four bytes: all bits where its uppermost is set, or none.
+INLINE void store_uppermost(uint64_t bytes[4], const uint8_t words[16])
+{
+    for (int i = 0; i < 4; i++) {
+        const uint64_t low = words[4 * i + 1] >> 7, high = words[4 * i + 3] >> 7;
+        bytes[i] = (low | high << 32) * UINT32_MAX;
+    }
+}
+
+// For each of 32 nibbles, the lower one of a byte first, a byte: all bits where its uppermost is
+// set, or none.
+INLINE void store_fourths(uint64_t bytes[4], const uint8_t nibbles[16])
+{
+    for (int i = 0; i < 4; i++) {
+        bytes[i] = 0;
+        for (int k = 0; k < 8; k++)
+            bytes[i] |= (uint64_t)(nibbles[4 * i + k / 2] >> (k % 2 * 4 + 3) & 1) * 255 << 8 * k;
+    }
+}
+
 // The entries of a table at eight places, the lowest byte of each first.
 INLINE b64 b64_of_entries8(const uint64_t *table, struct places at)
 {

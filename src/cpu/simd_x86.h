@@ -1,5 +1,5 @@
 // What simd_avx2.h and simd_avx512.h share, and their single tokens: entries of tables at places
-// (simd.h), four of eight bytes, four and eight of four bytes.
+// (simd.h), four of eight bytes, four and eight of four bytes; bits to bytes.
 #ifndef HOKKU_CPU_SIMD_X86_H
 #define HOKKU_CPU_SIMD_X86_H
 
@@ -22,6 +22,21 @@ INLINE __m128i entries4x4(const uint32_t *table, struct places at, int i)
 INLINE __m256i entries4x8(const uint32_t *table, struct places at, int i)
 {
     return _mm256_set_m128i(entries4x4(table, at, i + 4), entries4x4(table, at, i));
+}
+
+INLINE void store_uppermost(uint64_t bytes[4], const uint8_t words[16])
+{
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)words);
+    _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_cvtepi16_epi32(_mm_srai_epi16(v, 15)));
+}
+
+INLINE void store_fourths(uint64_t bytes[4], const uint8_t nibbles[16])
+{
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)nibbles);
+    const __m256i pairs = _mm256_cvtepu8_epi16(v), fourth = _mm256_set1_epi8(8);
+    const __m256i each = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4));
+    _mm256_storeu_si256((__m256i *)(void *)bytes,
+                        _mm256_cmpeq_epi8(_mm256_and_si256(each, fourth), fourth));
 }
 
 // The first 16 bytes of a block of Q4_K or Q5_K, which are d, dmin and what k_scales takes apart:
