@@ -185,10 +185,17 @@ static __device__ __forceinline__ void pack_few(const struct few_pack &p, uint32
         p.undo[of] = half_range_undo(scale);
 }
 
-static __device__ __forceinline__ void clear_tops(const struct grouping &g)
+// What goes on beside grouping: the first block, which groups, clears what expert_few.cu is to
+// raise, the others make a row each ready for it. Returns whether this is one of the others.
+template <int N_THREAD> static __device__ __forceinline__ bool is_beside(const struct grouping &g)
 {
+    if (blockIdx.x > 0) {
+        pack_few<N_THREAD>(g.few, blockIdx.x - 1);
+        return true;
+    }
     for (uint32_t i = threadIdx.x; g.top && i < g.n_pair; i += blockDim.x)
         g.top[i] = 0;
+    return false;
 }
 
 // By one block. Warp w counts the experts of the w-th of n_part stretches of pairs; sums over
@@ -305,7 +312,6 @@ static __device__ __forceinline__ void group_few(const struct grouping &g, const
         *g.n_item = n_item;
 }
 
-// The first block groups, the others have a row each of what expert_few.cu is to multiply.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
 {
@@ -313,11 +319,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     griddep_wait();
     if (g.skip && *g.skip)
         return;
-    if (blockIdx.x > 0) {
-        pack_few<GROUP_THREADS>(g.few, blockIdx.x - 1);
+    if (is_beside<GROUP_THREADS>(g))
         return;
-    }
-    clear_tops(g);
     group_pairs(g, n_part);
 }
 
@@ -337,8 +340,7 @@ static __device__ __forceinline__ void choose_rows(const struct choice &c, uint3
     __syncthreads();
 }
 
-// A warp chooses for each of n <= CHOOSE_ROWS rows, then the block groups what is chosen; others as
-// above.
+// The first block: a warp chooses for each of n <= CHOOSE_ROWS rows, then all group what is chosen.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     choose_group_kernel(const __grid_constant__ struct choice c,
                         const __grid_constant__ struct grouping g, uint32_t n, uint32_t n_part)
@@ -347,11 +349,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     griddep_launch_dependents();
     if (c.skip && *c.skip)
         return;
-    if (blockIdx.x > 0) {
-        pack_few<GROUP_THREADS>(g.few, blockIdx.x - 1);
+    if (is_beside<GROUP_THREADS>(g))
         return;
-    }
-    clear_tops(g);
     __shared__ uint32_t expert[GROUP_FEW];
     const bool few = g.n_pair <= GROUP_FEW;
     choose_rows(c, n, few ? expert : NULL);
@@ -375,11 +374,8 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
         gate_shared(c, blockIdx.x - 1 - g.few.n);
         return;
     }
-    if (blockIdx.x > 0) {
-        pack_few<CHOOSE_THREADS>(g.few, blockIdx.x - 1);
+    if (is_beside<CHOOSE_THREADS>(g))
         return;
-    }
-    clear_tops(g);
     __shared__ uint32_t expert[GROUP_FEW];
     choose_rows(c, n, expert);
     group_few(g, expert);
