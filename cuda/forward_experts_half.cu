@@ -1,6 +1,5 @@
-// The products of experts in float16, of many rows or of a few: what they read is laid out,
-// act(gate)
-// * up and its products with down.
+// The products of experts in float16, of many rows or of a few: what they read is laid out, gate
+// and up are multiplied, and what these make with down.
 #include "experts_turn.h"
 
 static bool by_few(const struct turn *t, bool chosen)

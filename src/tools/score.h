@@ -26,8 +26,7 @@ struct perplexity {
 // tokens without overlap; each window is evaluated on its own (its first token replaced by BOS if
 // the model wants one) and the tokens of its second half, from n_window / 2 + 1 on, are scored.
 // Tokens after the last whole window are not used. Errors: ERR_USAGE when the text has fewer than
-// two windows. progress may be NULL; once it was called, its last call
-// has done == total.
+// two windows. progress may be NULL; once it was called, its last call has done == total.
 bool tool_perplexity(const struct model *m, struct engine *e, const char *text, size_t n,
                      uint32_t n_window, const struct cancel *cancel,
                      void (*progress)(void *user, size_t done, size_t total, double ppl),
