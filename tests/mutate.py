@@ -128,7 +128,7 @@ FOLDERS = {
                  unit("template", "template_origin", "template_limits") + [["tests/conformance/test_templates"]] + py("tests/conformance/test_template_edges.py")),
     "gguf": (["src/gguf/*.c"], unit("gguf", "gguf_edges") + py("tests/conformance/test_dequant.py") + py("tests/conformance/test_gguf_files.py")
              + py("tests/conformance/test_split_names.py")),
-    "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py")),
+    "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py", "tests/e2e/test_pull_models.py")),
     "tools": (["src/tools/score.c", "src/tools/bench.c"],
               unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench or score or alike") + py("tests/e2e/test_bench.py")),
     # Left out: what only measures, and the instructions, which the emulation has in its own words.
