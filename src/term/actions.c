@@ -83,7 +83,8 @@ static bool save_named(struct repl *r, struct error *err)
     return r->session->fd < 0 || session_save(r->session, r->c, r->opt, 0.05, err);
 }
 
-// What came back has a session again, if its own cannot be had, which `alone` says: a new one.
+// What came back has a session again, if its own cannot be had, which `alone` says: a new one. (And
+// what of its settings could not come back is said.)
 static void keep_somewhere(struct repl *r, const struct error *alone)
 {
     struct buf warning = {0};
@@ -91,6 +92,8 @@ static void keep_somewhere(struct repl *r, const struct error *alone)
         session_open_unnamed(r->session, r->opt, &warning);
     if (alone->code != ERR_NONE)
         view_say(&r->view, "hokku: %s; what is back is a chat without a name now\n", alone->text);
+    if (r->shelf.biases_gone)
+        view_say(&r->view, "(logit-bias is off: it named tokens of another model)\n");
     buf_release(&warning);
 }
 

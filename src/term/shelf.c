@@ -137,6 +137,15 @@ bool shelf_can_redo(const struct shelf *s, const struct conversation *c)
     return s->n_after > 0 && c->n_undone == 0;
 }
 
+// What of the settings that came back means something of another model's is as if it were not set.
+static void fit_settings(struct shelf *s, const struct conversation *c)
+{
+    s->biases_gone = s->opt->sampler.n_bias > 0;
+    s->opt->sampler.n_bias = 0;
+    if (s->opt->spec == SPEC_MTP && !c->session.predictor)
+        s->opt->spec = SPEC_AUTO;
+}
+
 // The last entry of `from` and the conversation change places, the latter going to `to`; so many
 // turns at its end count as taken back.
 static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
@@ -145,6 +154,7 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
 {
     struct shelf_entry *e = &from[*n_from - 1], mine;
     struct conversation fresh = {0};
+    s->biases_gone = false;
     struct codec_cursor cur = {.p = (unsigned char *)e->messages.data, .n = e->messages.len};
     bool other_model = e->n_model != s->n_model;
     if (!copy(&mine, s, c, err))
@@ -171,6 +181,8 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
         *e->settings = now;
         mine.settings = e->settings;
         e->settings = NULL;
+        if (other_model)
+            fit_settings(s, c);
     }
     conversation_take_messages(c, &fresh);
     if (undone_there > 0)

@@ -28,6 +28,7 @@ struct shelf {
     unsigned n_model;    // of how many models in turn this is the last
     struct shelf_entry before[SHELF_MAX], after[SHELF_MAX];
     size_t n_before, n_after;
+    bool biases_gone; // of the settings that came back: they named tokens of another model
 };
 
 void shelf_release(struct shelf *s);

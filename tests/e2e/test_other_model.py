@@ -217,6 +217,23 @@ def test_token_ids_of_the_other_model_are_not_guessed(chat, stories, tiny):
     assert "(now " in c.say(f"/model {tiny}")
 
 
+def test_biases_for_the_other_model_do_not_come_back_with_undo(chat, stories, tiny):
+    """They would be for whatever tokens have these ids here, or for none, and a session that is saved so could not be loaded."""
+    c = chat("-m", stories, *PLAIN, "-n", 6, "--session", "plain")
+    c.say("one")
+    assert c.leave() == 0
+    c = chat("-m", stories, *PLAIN, "-n", 6, "-l", "5+2")
+    c.say("two")
+    c.say("/load plain")
+    assert "logit-bias" not in c.say("/undo") and "5+2" in c.say("/set logit-bias")  # the model is the same
+    c.say("/redo")
+    c.say(f"/model {tiny}")
+    out = c.say("/undo")
+    assert "(what was replaced is back" in out and "(logit-bias is off: it named tokens of another model)" in out
+    assert "logit-bias off" in c.say("/set logit-bias")
+    assert "logit-bias" not in c.say("/redo")
+
+
 def test_settings_that_load_changed_come_back_with_undo(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 6, "--session", "warm")
     c.say("/set temp 0.7")
