@@ -269,6 +269,26 @@ def test_undo_is_saved_too(chat, hokku, tiny):
     assert c.answer("two") == two
 
 
+def test_a_chat_without_a_name_that_is_left_with_nothing_in_it_is_not_kept(chat, hokku, tiny, sessions):
+    """--continue would take it for the last one."""
+    kept = lambda: sorted(p.name for p in sessions.glob("[!.]*"))
+    ask(hokku, tiny, "s", "first")
+    c = chat("-m", tiny, *SAMPLED)
+    c.answer("one")
+    c.say("/undo")
+    assert len(kept()) == 2  # as long as it is open
+    assert "(session s" in c.say("/load s")
+    assert kept() == ["s.session"]
+    c.say("/clear")
+    c.say("/undo")
+    assert "is back: 0 turns" in c.say("/redo")
+    assert "is back: 1 turn" in c.say("/undo")
+    assert kept() == ["s.session"]
+    assert "is back: 0 turns" in c.say("/redo")
+    c.answer("two")
+    assert c.leave() == 0 and len(kept()) == 2
+
+
 def test_a_second_writer_is_kept_out(chat, hokku, tiny):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     r = hokku("-m", tiny, *SAMPLED, "--session", "s", "hi")
