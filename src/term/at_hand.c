@@ -217,8 +217,10 @@ bool action_rename(struct repl *r, char *arg, struct error *err)
     struct buf path = {0};
     bool ok =
         repl_saved_path(r, arg, &path, err) && session_rename(r->opt->state_dir, arg, to, err);
-    if (ok)
+    if (ok) {
+        shelf_renamed(&r->shelf, arg, to);
         view_say(&r->view, "(%s is now %s)\n", arg, to);
+    }
     buf_release(&path);
     return ok;
 }

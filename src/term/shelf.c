@@ -86,6 +86,23 @@ void shelf_left(struct shelf *s, struct session_lock *session)
     leave(s, &s->before[s->n_before - 1], session);
 }
 
+static void rename_in(struct shelf_entry *list, size_t n, const char *from, const char *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *name = list[i].session && strcmp(list[i].session, from) == 0 ? strdup(to) : NULL;
+        if (name) { // (without memory it is one that is gone)
+            free(list[i].session);
+            list[i].session = name;
+        }
+    }
+}
+
+void shelf_renamed(struct shelf *s, const char *from, const char *to)
+{
+    rename_in(s->before, s->n_before, from, to);
+    rename_in(s->after, s->n_after, from, to);
+}
+
 // The session in which what comes back was, to be saved there again.
 static void go_back(const struct shelf *s, const struct shelf_entry *e,
                     struct session_lock *session, struct error *alone)

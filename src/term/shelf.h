@@ -38,6 +38,8 @@ bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err)
 void shelf_left(struct shelf *s, struct session_lock *session);
 // And so are the settings, which were `before`. Errors: ERR_MEMORY.
 bool shelf_settings(struct shelf *s, const struct options *before, struct error *err);
+// A session has another name now: what was left in it goes back to it.
+void shelf_renamed(struct shelf *s, const char *from, const char *to);
 // The conversation goes on with another model: what is on the shelf is read anew when it comes
 // back.
 void shelf_model_changed(struct shelf *s);

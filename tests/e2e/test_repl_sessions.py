@@ -324,6 +324,22 @@ def test_what_undo_brings_back_is_not_saved_over_what_another_hokku_said_since(c
             path.unlink()
 
 
+def test_what_undo_brings_back_goes_on_under_the_name_that_its_session_was_given_meanwhile(chat, hokku, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED, "--session", "a")
+    c.answer("first")
+    c.say("/clear")
+    assert "(a is now b)" in c.say("/rename a b")
+    assert "is back: 1 turn" in c.say("/undo")
+    c.answer("second")
+    c.say("/redo")
+    assert "(b is now c)" in c.say("/rename b c")
+    c.say("/undo")
+    assert re.search(r"session +c\b", c.say("/show model"))
+    assert c.leave() == 0
+    assert [p.name for p in sessions.glob("[!.]*")] == ["c.session"]
+    assert re.findall(r"## You\n\n(.*)\n", hokku("sessions", "export", "c", "-").stdout.decode(errors="replace")) == ["first", "second"]
+
+
 def test_what_undo_brings_back_leaves_a_session_alone_that_is_in_use_or_protected(chat, hokku, tiny, sessions):
     ask(hokku, tiny, "a", "first")
     ask(hokku, tiny, "b", "first")
