@@ -223,7 +223,7 @@ static bool send_message(struct repl *r, const char *text, size_t n, struct erro
     struct buf whole = {0};
     if (r->attached.n > 0) {
         attached_text(&r->attached, &whole);
-        buf_puts(&whole, "\n\n");
+        buf_puts(&whole, n > 0 ? "\n\n" : "");
     }
     buf_append(&whole, text, n);
     if (r->opt->frame && r->edit_turn == 0) { // (what is edited is in it already)
@@ -574,7 +574,10 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     case LINE_TEXT:
         if (is_blank(&message) && r->attached.n == 0)
             break;
-        (slash && no_command ? keep_quoted : keep_history)(r, buf_str(&message));
+        if (is_blank(&message)) // the files alone
+            buf_clear(&message);
+        else
+            (slash && no_command ? keep_quoted : keep_history)(r, buf_str(&message));
         forget_interrupt(r);
         if (slash && !no_command)
             ok = command_run(r, message.data, &e);

@@ -46,6 +46,18 @@ def test_a_file_that_is_no_text_is_refused_at_once_and_others_stay(chat, tiny, t
     assert "(good.txt is no longer attached)" in c.say("/detach 1")
 
 
+def test_files_alone_are_the_message_as_they_are(chat, hokku, tiny, tmp_path):
+    (tmp_path / "a").write_text("Once upon a time\n")
+    c = chat("-m", tiny, "-no-cnv", "-n", 4, "--session", "s")
+    c.say(f"/read {tmp_path}/a")
+    c.say(" ")
+    assert re.search(r"Once upon a time$", c.say("/context").split("used")[0].strip().splitlines()[-2])
+    assert c.leave() == 0
+    assert hokku("sessions", "export", "s", "-").stdout.startswith(b"## You\n\nOnce upon a time\n\n## Answer")
+    with open(os.path.join(c.env["XDG_STATE_HOME"], "hokku/history")) as history:
+        assert history.read() == f"/read {tmp_path}/a\n/context\n"
+
+
 def test_detach_leaves_one_file_out_or_all(chat, tiny, tmp_path):
     c = chat("-m", tiny, "-n", 2)
     assert "no file is attached" in c.say("/detach")
