@@ -181,8 +181,8 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
 {
     struct session_loaded loaded = {0};
     struct buf system = {0};
-    // A system prompt from the command line replaces the saved one, also one with {{input}}.
-    const bool replaces = keep_given && names_system(o) && (c->has_system || o->frame);
+    // A system prompt from the command line replaces the saved one, also one with {{input}}, or "".
+    const bool replaces = keep_given && names_system(o);
     if (replaces && c->has_system)
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     struct trial t = {.o = *o,
@@ -195,7 +195,7 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
     if (ok)
         *o = t.o;
     if (ok && replaces)
-        ok = conversation_set_system(c, system.data, system.len, err);
+        ok = conversation_set_system(c, buf_str(&system), system.len, err);
     buf_release(&system);
     if (!ok)
         return false;

@@ -57,6 +57,8 @@ def test_a_saved_conversation_keeps_its_system_prompt_and_the_configurations_is_
         assert text.startswith(b"## System\n\n" + system if system else b"## You"), (name, text)
     hokku(*N, "--session", "own", "-sys", "Be kind.", "more", env=env)
     assert hokku("sessions", "export", "own", "-").stdout.startswith(b"## System\n\nBe kind.")
+    finished(hokku(*N, "--session", "own", "-sys", "", "more", "--json", env=env))
+    assert hokku("sessions", "export", "own", "-").stdout.startswith(b"## You")
 
 
 def test_of_two_system_prompts_the_command_lines_is_read(hokku, tmp_path):
