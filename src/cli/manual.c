@@ -264,7 +264,7 @@ static const char man_end[] =
     ".PP\nA saved conversation goes on with its own model, the file that it names, unless "
     "\\fB\\-m\\fR or \\fB\\-hf\\fR is on the command line: $HOKKU_MODEL and the configuration are "
     "for new ones. Where that file is gone they are taken, which is said. Its system prompt and "
-    "settings stay, too, but for what the command line names.\n"
+    "settings stay, too, but for what the command line names or excludes.\n"
     ".SH EXIT STATUS\n"
     ".TP\n.B 0\ndone\n.TP\n.B 1\nfailure while running\n.TP\n.B 2\nwrong usage\n"
     ".TP\n.B 3\nthe model cannot be loaded\n.TP\n.B 4\nnot enough memory\n"

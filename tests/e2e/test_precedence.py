@@ -61,6 +61,14 @@ def test_a_saved_conversation_keeps_its_system_prompt_and_the_configurations_is_
     assert hokku("sessions", "export", "own", "-").stdout.startswith(b"## You")
 
 
+@pytest.mark.parametrize("how", ["--session", "--base"])
+def test_a_shape_of_the_command_line_counts_and_not_what_a_session_has_that_excludes_it(hokku, home, how):
+    finished(hokku(*N, "--json", "--session", "own", "--ignore-eos", "hi"))
+    assert finished(hokku("-n", 9, "--json", how, "own", "-j", '{"const": 1}', "hi"))["text"] == "1"
+    assert finished(hokku("-n", 9, "--json", how, "own", "--grammar", 'root ::= "no"', "hi"))["text"] == "no"
+    assert finished(hokku("-n", 40, "--json", how, "own", "hi"))["finish_reason"] == ("stop" if how == "--session" else "length")
+
+
 def test_of_two_system_prompts_the_command_lines_is_read(hokku, tmp_path):
     (tmp_path / "s").write_text("short")
     long = {"HOKKU_SYSTEM_PROMPT": "a much longer text " * 9}
