@@ -160,8 +160,7 @@ bool action_retry(struct repl *r, char *arg, struct error *err)
         return error_set(err, ERR_FAIL, "there is no answer to try again");
     if (!*arg)
         view_say(&r->view, "(seed %llu)\n", (unsigned long long)seed);
-    r->opt->sampler.seed = seed;
-    return repl_answer_again(r, err);
+    return repl_answer_again(r, seed, err);
 }
 
 bool action_edit(struct repl *r, char *arg, struct error *err)

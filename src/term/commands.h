@@ -68,8 +68,8 @@ enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 // Answers what the conversation ends with, shows it, saves a named session. Errors: those of the
 // answer; a user's message without an answer has then been taken back.
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err);
-// Another answer instead of the last one, which comes back if there is none.
-bool repl_answer_again(struct repl *r, struct error *err);
+// Another answer instead of the last one, with a seed that stays; if there is none both come back.
+bool repl_answer_again(struct repl *r, uint64_t seed, struct error *err);
 // Whether the session has a name that somebody gave it.
 static inline bool repl_is_named(const struct repl *r)
 {

@@ -185,9 +185,10 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     return ok;
 }
 
-bool repl_answer_again(struct repl *r, struct error *err)
+bool repl_answer_again(struct repl *r, uint64_t seed, struct error *err)
 {
     struct conversation *c = r->c;
+    const uint64_t before = r->opt->sampler.seed;
     if (!shelf_put(&r->shelf, c, err))
         return false;
     struct message old;
@@ -195,12 +196,14 @@ bool repl_answer_again(struct repl *r, struct error *err)
         shelf_forget(&r->shelf);
         return false;
     }
+    r->opt->sampler.seed = seed;
     bool ok = repl_answer(r, ANSWER_NEW, err);
     if (conversation_last_answer(c)) { // a new one, perhaps a partial one
         message_release(&old);
         shelf_replaced(&r->shelf, c);
         return ok;
     }
+    r->opt->sampler.seed = before;
     shelf_forget(&r->shelf);
     conversation_put_answer(c, &old);
     return ok;
