@@ -2,14 +2,14 @@
 // side: as long as it agrees with a bound it is `tight` to it.
 #include "grammar/number.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/format.h"
 
-// Doubles tell all decimals of so many digits apart.
-enum { EXACT_DIGITS = 15, MOST_REMAINDERS = 8000, MULTIPLE_DIGITS = 15 };
+enum { MOST_REMAINDERS = 8000, MULTIPLE_DIGITS = 15 };
 
 static void tidy(struct decimal *d)
 {
@@ -23,6 +23,24 @@ static void tidy(struct decimal *d)
         d->n--;
     if (d->n == 1 && d->digit[0] == 0)
         d->negative = false;
+}
+
+static void from_double(struct decimal *d, double v)
+{
+    char text[64];
+    *d = (struct decimal){0};
+    format_digits(text, v);
+    int exponent = atoi(strchr(text, 'e') + 1);
+    d->negative = v < 0;
+    for (int i = exponent; i < 0; i++)
+        d->digit[d->n++] = 0;
+    for (const char *p = text; *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9')
+            d->digit[d->n++] = (char)(*p - '0');
+    d->n_whole = exponent > 0 ? (unsigned)exponent + 1 : 1;
+    while (d->n < d->n_whole)
+        d->digit[d->n++] = 0;
+    tidy(d);
 }
 
 void decimal_from_json(struct decimal *d, const json_t *number)
@@ -39,19 +57,7 @@ void decimal_from_json(struct decimal *d, const json_t *number)
         d->n_whole = d->n;
         return;
     }
-    double v = json_real_value(number);
-    format_digits(text, v);
-    int exponent = atoi(strchr(text, 'e') + 1);
-    d->negative = v < 0;
-    for (int i = exponent; i < 0; i++)
-        d->digit[d->n++] = 0;
-    for (const char *p = text; *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9')
-            d->digit[d->n++] = (char)(*p - '0');
-    d->n_whole = exponent > 0 ? (unsigned)exponent + 1 : 1;
-    while (d->n < d->n_whole)
-        d->digit[d->n++] = 0;
-    tidy(d);
+    from_double(d, json_real_value(number));
 }
 
 static int compare_size(const struct decimal *a, const struct decimal *b)
@@ -106,6 +112,7 @@ struct range {
     uint32_t multiple; // 0: any
     uint32_t *by_rest; // rules: (digits to come, remainder so far) -> those that make a multiple
     uint32_t n_rest;   // digits to come that there is room for, and one
+    uint32_t behind[NUMBER_DIGITS]; // rules: from this digit behind the point on; 0: none yet
 };
 
 static uint32_t digits(struct builder *b, int lo, int hi)
@@ -143,25 +150,34 @@ static bool nothing_behind(const struct decimal *d, unsigned i)
     return d->n_whole + i >= d->n;
 }
 
+// One digit or more behind i digits behind the point, where no bound says which.
+static uint32_t any_behind(struct range *r, unsigned i)
+{
+    struct builder *b = r->b;
+    if (r->behind[i] == 0) {
+        r->behind[i] = builder_rule(b) + 1;
+        uint32_t x = digits(b, 0, 9);
+        if (i + 1 < NUMBER_DIGITS)
+            x = expr_seq_of(b, 2, x, expr_either(b, expr_empty(b), any_behind(r, i + 1)));
+        builder_define(b, r->behind[i] - 1, x);
+    }
+    return expr_rule(b, r->behind[i] - 1);
+}
+
 // What may follow i digits behind the point.
 static uint32_t fraction(struct range *r, unsigned i, bool tight_lo, bool tight_hi)
 {
     struct builder *b = r->b;
+    if (!tight_lo && !tight_hi && i == NUMBER_DIGITS)
+        return expr_empty(b);
     if (!tight_lo && !tight_hi)
-        return i < NUMBER_DIGITS
-                   ? expr_repeat(b, digits(b, 0, 9), i == 0, (uint32_t)NUMBER_DIGITS - i)
-                   : expr_empty(b);
+        return i > 0 ? expr_either(b, expr_empty(b), any_behind(r, i)) : any_behind(r, i);
     struct ids list = {0};
     bool equal_lo = tight_lo && nothing_behind(&r->lo, i);
     bool equal_hi = tight_hi && nothing_behind(&r->hi, i);
     if (i > 0 && !(tight_lo && (!equal_lo || r->lo_open)) && !(equal_hi && r->hi_open))
         ids_push(&list, (int32_t)expr_empty(b));
-    // Numbers that a double cannot tell from an open bound are left out, and so are endless zeros.
-    unsigned whole = tight_lo ? r->lo.n_whole : r->hi.n_whole;
-    bool open = (tight_lo && r->lo_open) || (tight_hi && r->hi_open);
-    bool more = whole + i < EXACT_DIGITS || (!open && !(equal_lo || !tight_lo)) ||
-                (!open && !(equal_hi || !tight_hi));
-    if (more && i < NUMBER_DIGITS) {
+    if (i < NUMBER_DIGITS) {
         int lo = tight_lo ? fraction_digit(&r->lo, i) : 0;
         int hi = tight_hi ? fraction_digit(&r->hi, i) : 9;
         for (int d = lo; d <= hi;) {
@@ -278,6 +294,21 @@ static void to_integer(struct decimal *d, bool *open, bool up)
     tidy(d);
 }
 
+// An open bound of numbers becomes the next double inside: who reads a number as a double must not
+// find the bound itself. (Of 0 there is none that 40 digits write, and none is needed.)
+static void to_double(struct decimal *d, bool *open, bool up)
+{
+    char text[DECIMAL_ROOM + 16];
+    for (unsigned i = 0; i < d->n; i++)
+        text[i] = (char)('0' + d->digit[i]);
+    snprintf(text + d->n, sizeof text - d->n, "e-%u", d->n - d->n_whole);
+    const double v = strtod(text, NULL), inside = nextafter(v, up ? INFINITY : 0);
+    if (!*open || v == 0 || !isfinite(inside))
+        return;
+    from_double(d, inside);
+    *open = false;
+}
+
 static uint32_t sizes(struct range *r, const struct decimal *lo, bool lo_open,
                       const struct decimal *hi, bool hi_open)
 {
@@ -292,6 +323,9 @@ static uint32_t sizes(struct range *r, const struct decimal *lo, bool lo_open,
     if (r->integer) {
         to_integer(&r->lo, &r->lo_open, true);
         to_integer(&r->hi, &r->hi_open, false);
+    } else {
+        to_double(&r->lo, &r->lo_open, true);
+        to_double(&r->hi, &r->hi_open, false);
     }
     return size_expr(r);
 }

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import re
+from decimal import Decimal
 
 import jsonschema
 import pytest
@@ -418,6 +419,29 @@ def test_numbers_between_any_bounds():
                         s = {"type": kind, low: lo, high: hi}
                         of = [n for n in numbers_ if kind == "number" or isinstance(n, int)]
                         assert allowed_of(s, of) == valid_of(s, of), s
+
+
+@pytest.mark.parametrize("bound", [1, -1, 0.2, -0.3, 0.1, 100, 123.456, 1e-7, -1e15, 2**53, 1e39])
+def test_no_number_is_read_as_the_bound_that_excludes_it(bound):
+    for key, inside in (("exclusiveMinimum", math.inf), ("exclusiveMaximum", -math.inf)):
+        s = {"type": "number", key: bound}
+        at, nearest = (Decimal(repr(float(x))) for x in (bound, math.nextafter(bound, inside)))
+        for n in range(12):  # from the next double to ever nearer to the bound
+            text = f"{at + (nearest - at) / 2**n:.40f}"
+            allowed = accepted(s, text)[0]
+            assert not allowed or jsonschema.Draft202012Validator(s).is_valid(json.loads(text)), (s, text)
+            assert allowed or n > 0, (s, text)
+
+
+def test_zeros_behind_the_point_are_no_end():
+    for s in ({"minimum": 0}, {"exclusiveMinimum": 0}, {"maximum": 1}, {"minimum": 0, "maximum": 1}):
+        assert accepted({"type": "number"} | s, "0.00000000000000000001", f"0.{'0' * 39}1", f"0.{'0' * 40}1") == [True, True, False], s
+    assert accepted({"type": "number", "minimum": 2.5}, f"2.5{'0' * 38}1", "2.5000000000000004") == [True, True]
+
+
+def test_hundreds_of_numbers_between_bounds_are_no_large_grammar():
+    s = {"type": "object", "properties": {str(i): {"type": "number", "exclusiveMinimum": 0, "maximum": i + 1} for i in range(600)}, "additionalProperties": False}
+    assert accepted(s, '{"0":0.5,"599":600}', '{"599":600.1}') == [True, False]
 
 
 def test_indentation():
