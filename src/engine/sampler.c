@@ -530,11 +530,13 @@ bool sampler_none_left(struct error *err)
 
 bool sampler_overflow(struct error *err)
 {
-    return error_set(err, ERR_FAIL,
-                     "the model's logits are too large to sample: with biases and penalties, and "
-                     "divided by the temperature, the largest is not finite: the model's weights "
-                     "are damaged, or overflow; download the file again, or use another "
-                     "quantisation");
+    return error_set(
+        err, ERR_FAIL,
+        "the model's logits are too large to sample: with biases and penalties, and "
+        "divided by the temperature, the largest is not finite: use a smaller "
+        "--logit-bias, weaker penalties or a larger --temp; where none of them is set, "
+        "the model's weights are damaged, or overflow: download the file again, or "
+        "use another quantisation");
 }
 
 static bool forbids(const struct sampler_settings *set)

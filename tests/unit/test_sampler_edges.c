@@ -61,13 +61,13 @@ static void logits_that_overflow_while_sampling_are_told_as_such(void **state)
     } v[] = {
         {3e38f, 3e38f, 0.8f, 0, "too large to sample"},
         {3e38f, -3e38f, 0.8f, 0, "too large to sample"},
-        {-3e38f, -3e38f, 0.8f, 0, "too large to sample"},
+        {-3e38f, -3e38f, 0.8f, 0, "the model's weights are damaged"},
         {1, -3e38f, 0.8f, 0, NULL},
         {3e38f, -3e38f, 1, 0, NULL},
         {3e38f, -3e38f, 0, 0, NULL},
-        {3e38f, 1, 0, 3e38f, "too large to sample"}, // greedy, too
+        {3e38f, 1, 0, 3e38f, "use a smaller --logit-bias"}, // greedy, too
         {3e38f, 1, 0.8f, -INFINITY, "--logit-bias forbids all of them"},
-        {1e9f, 1e9f, 1e-30f, 0, "too large to sample"},
+        {1e9f, 1e9f, 1e-30f, 0, "or a larger --temp"},
     };
     static const uint8_t chains[][SAMPLER_MAX_CHAIN] = {
         {SAMPLER_TOP_K, SAMPLER_TYPICAL, SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_TEMPERATURE},
