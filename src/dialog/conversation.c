@@ -335,6 +335,25 @@ static void prefill_progress(void *user, size_t done, size_t total)
     a->p->on_prefill(a->p->user, done, total);
 }
 
+// Decodes. Numbers that a session's file had for keys, values and states may be any, so that no
+// token comes of them: then all is evaluated here.
+static bool decode(struct conversation *c, struct answering *a, struct error *err)
+{
+    struct session *s = &c->session;
+    const bool ok = generate(s, &a->gp, &a->g, err), begun = ok || a->g.ids.len > 0;
+    const bool again =
+        !begun && s->restored && s->stats.n_reused > 0 && err && err->code == ERR_FAIL;
+    s->restored &= !begun && !again;
+    if (!again)
+        return ok;
+    if (a->p->on_notice)
+        a->p->on_notice(a->p->user, "no token comes of the session's memory: it is read again");
+    generated_release(&a->g);
+    seq_trim(s->seq, 0);
+    return session_sync(s, a->prefix.data, a->prefix.len, c->cancel, err) &&
+           generate(s, &a->gp, &a->g, err);
+}
+
 // Evaluates what a prepared answer begins with, decodes, and appends to m what came.
 static bool run_answer(struct conversation *c, struct answering *a, struct message *m,
                        enum finish *finish, struct error *err)
@@ -349,7 +368,7 @@ static bool run_answer(struct conversation *c, struct answering *a, struct messa
     // The start that the user gave is shown only now: a progress line may have been there.
     if (!ok || !answering_begin(a, m, err))
         return false;
-    ok = answering_end(a, m, generate(s, &a->gp, &a->g, err), err);
+    ok = answering_end(a, m, decode(c, a, err), err);
     *finish = a->g.finish;
     return ok;
 }

@@ -218,6 +218,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     conversation_take_messages(c, &fresh);
     c->behind = out->behind || seq_len(s) < p->timeline.len;
     c->session.stats = (struct session_stats){.n_dropped = (size_t)number_of(p->meta, "dropped")};
+    c->session.restored = seq_n_past(s) > 0;
     out->seconds = clock_now() - start;
     ok = true;
 done:

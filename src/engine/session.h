@@ -25,6 +25,7 @@ struct session_stats {  // of the last sync and generate
 struct session {
     struct engine *engine; // borrowed
     struct seq *seq;       // owned: every token up to now; all but possibly the last are evaluated
+    bool restored;         // it has what a file had, from which no token has come yet
     struct session_stats stats;
     struct engine *draft;            // borrowed: of a draft model with the vocabulary; NULL: none
     struct engine *predictor;        // borrowed: of the model's prediction layer; NULL: none

@@ -376,6 +376,18 @@ def test_hostile_records_with_right_checksums_are_refused(hokku, tiny, sessions,
     assert r.returncode == 1 and r.stderr.startswith(b"hokku: ") and r.stdout == b""
 
 
+@pytest.mark.parametrize("fill", [b"\xff", b"\xff\x7b"])  # no numbers, and such as become infinite
+def test_a_hostile_kv_cache_with_right_checksums_costs_time_and_no_word(hokku, tiny, sessions, fill):
+    want = [ask(hokku, tiny, "w", p)["tokens"] for p in ("one", "two", "three")]
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    path.write_bytes(file((t, b, e, (fill * len(p))[:len(p)] if t == "KVCH" else p) for t, b, e, p in parts(path.read_bytes())))
+    r = hokku("-m", tiny, *SAMPLED, "--session", "s", "--json", "two")
+    j = json.loads(r.stdout)
+    assert b"no token comes of the session's memory: it is read again" in r.stderr and j["cached_tokens"] == 0
+    assert [j["tokens"], ask(hokku, tiny, "s", "three")["tokens"]] == want[1:]
+
+
 @pytest.mark.parametrize("tag", ["MSGS", "TIME", "KVCH"])
 def test_records_in_impossible_places_are_refused(hokku, tiny, sessions, tag):
     ask(hokku, tiny, "s", "one")
