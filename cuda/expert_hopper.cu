@@ -196,15 +196,17 @@ template <int BN> struct item_out {
     }
 };
 
-// The four products of a half step, started: of no more columns than a multiple of 32 that has n,
-// but of wide tiles of 64 at least, since it takes longer to widen the weights for them.
+// The four products of a half step, started: of no more columns than a multiple of 32 that has n
+// (of tiles of 64 columns, of 16), but of wide tiles of 64 at least, since it takes longer to widen
+// the weights for them.
 template <int BN, int N = BN>
 static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t a[4][4], uint64_t b,
                                                      bool add, uint32_t n)
 {
+    constexpr int LESS = BN == 64 ? 16 : 32;
     if constexpr (N > (BN > 64 ? 64 : 32))
-        if (n <= N - 32)
-            return multiply_half<BN, N - 32>(acc, a, b, add, n);
+        if (n <= N - LESS)
+            return multiply_half<BN, N - LESS>(acc, a, b, add, n);
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -212,8 +214,7 @@ static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t 
     wgmma_commit();
 }
 
-// Of a thread that brings: a plane of high bits takes some. What all leave of the 168 that a thread
-// of one block gets, and of the 80 of one of two, those that multiply share.
+// Of a thread that brings: a plane of high bits takes some.
 template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> static constexpr int N_HIGH = 0;
 template <uint32_t TYPE> static constexpr int N_HIGH<TYPE, false> = quant_traits<TYPE>::H;
 template <uint32_t TYPE, int BN>
@@ -233,6 +234,8 @@ multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const st
     using ROOM = item_room<TYPE, BN>;
     // See multiply; as registers allow.
     constexpr int N_A = BN == 64 || (BN == 32 && N_HIGH<TYPE> == 8) ? 1 : 2;
+    // (the narrowest and the widest tiles are not faster so)
+    constexpr bool EARLY = ROOM::RAW && TAKES_EARLY<TYPE> && (BN == 64 || BN == 128);
     constexpr uint32_t N = strip<TYPE>::N;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t r = lane / 4, t = lane % 4, n_chunk = m.w[0].n_chunk;
@@ -278,22 +281,31 @@ multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const st
         uint32_t a[N_A][4][4];
 #pragma unroll 1
         for (uint32_t step = 0; step < c.n_step; step++) {
-            const struct half_scales scales[2] = {scales_of<TYPE>(s[0], c.w),
-                                                  scales_of<TYPE>(s[1], c.w)};
+            struct half_scales scales[2];
             const bool ends = step + 1 == c.n_step;
             left--;
             if (!ROOM::RAW && ends && left > 0)
                 stand_at(tile + gridDim.x);
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
+                const uint32_t place = PAIR * stage.at() + half % PAIR;
+                if (EARLY)
+                    mbar_wait(&room.full[place], stage.parity());
+                if (half == 0)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        scales[i] = scales_of<TYPE>(s[i], c.w);
                 widen_rows<TYPE>(s, scales, half, c.w, a[half % N_A]);
                 if (!ROOM::RAW) // after the last tile for nothing
                     request(ends ? 0 : step + 1, half * N / 2, (half + 1) * N / 2);
-                const uint32_t place = PAIR * stage.at() + half % PAIR;
-                mbar_wait(&room.full[place], stage.parity());
+                const bool takes = half == 1 && left > 0;
+                if (!EARLY)
+                    mbar_wait(&room.full[place], stage.parity());
+                else if (takes)
+                    take();
                 const uint64_t b = wgmma_tile_at(tile_b, place * ROOM::STAGE);
                 multiply_half<BN>(acc, a[half % N_A], b, step > 0 || half > 0, n_col);
-                if (half == 1 && left > 0)
+                if (!EARLY && takes)
                     take();
                 wgmma_wait<N_A - 1>();
                 const uint32_t done = N_A == 1           ? place
@@ -348,7 +360,7 @@ static __global__ void __launch_bounds__(N_THREAD + N_BRING * WARP, blocks_per_s
             bring_items<TYPE, BN>(m, c, of, threadIdx.x / WARP - N_WARP, stages, raw, room);
             return;
         }
-        more_registers<(BN >= 128 ? 252 : 120) - BRING_REGISTERS<TYPE, BN> / 2>();
+        more_registers<registers_left(BN, BRING_REGISTERS<TYPE, BN>)>();
         multiply_items<TYPE, BN>(m, c, of, stages, raw, room);
     }
 }

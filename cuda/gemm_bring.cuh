@@ -57,7 +57,7 @@ enum {
 // behind the other.
 template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> struct raw_step {
     static constexpr bool PIECES = false, USED = false; // nothing to gain: they go to registers
-    static constexpr uint32_t BYTES = 0, TILE = 0;
+    static constexpr uint32_t BYTES = 0, TILE = 0, H = 0;
 };
 
 template <uint32_t TYPE> struct raw_step<TYPE, false> {
@@ -73,16 +73,36 @@ template <uint32_t TYPE> struct raw_step<TYPE, false> {
     static constexpr uint32_t SMALL = D < PIECE ? 8 : PIECE; // a piece of H, S and D
     // Whether pieces begin where they must in every row of tiles.
     static constexpr bool PIECES = D >= SMALL && (S == 0 || S >= SMALL || PER_D % 2 == 0);
-    // And whether a step has so few bytes that wide tiles are faster this way (measured with Q4_K;
-    // with Q6_K and Q8_0 they are not).
-    static constexpr bool USED = PIECES && SMALL == PIECE && BYTES <= 10 * 1024;
+    // And whether wide tiles are faster this way: where a step has few bytes, or no plane of high
+    // bits (measured with Q4_K and Q8_0; with Q6_K they are not).
+    static constexpr bool USED =
+        PIECES && SMALL == PIECE && (BYTES <= 10 * 1024 || (H == 0 && BYTES <= 20 * 1024));
 };
 
-// The widest tiles are faster so, whatever the weights.
-template <uint32_t TYPE> static constexpr __host__ __device__ bool has_bringers(int bn)
+// Whether blocks have bringing warps: the widest tiles are faster so, whatever the weights, narrow
+// ones where these bring the weights, too, and have room for three steps (of Q8_0 there is room for
+// two beside TOTALS, and passes of 36 and 64 rows took an eighth longer).
+template <uint32_t TYPE> static constexpr __host__ __device__ bool has_bringers(int bn, bool totals)
 {
-    return bn == 256 || (bn == 128 && raw_step<TYPE>::USED);
+    using R = raw_step<TYPE>;
+    return bn == 256 || (bn == 128 ? R::USED : R::PIECES && (!totals || R::BYTES <= 14 * 1024));
 }
+template <uint32_t TYPE> static constexpr __host__ __device__ bool brings_weights(int bn)
+{
+    return bn >= 128 ? raw_step<TYPE>::USED : raw_step<TYPE>::PIECES;
+}
+
+// Registers of a thread that multiplies, where one that brings has so many: three share those of
+// three, 168 each of one block, or 80 each of two.
+[[maybe_unused]] static constexpr int registers_left(int bn, int bring)
+{
+    return (blocks_per_sm(bn) == 1 ? 252 : 120) - bring / 2;
+}
+
+// When a warp that multiplies takes its weights of the next step: before it starts the products of
+// this one, whose reads of shared memory they would wait behind; but types that take many
+// instructions, whose warps wait for those, are faster the other way (measured with MXFP4).
+template <uint32_t TYPE> static constexpr bool TAKES_EARLY = !quant_traits<TYPE>::LEVELS;
 
 // Weights on their way: what one warp starts for its tiles, all lanes together.
 template <uint32_t TYPE> struct weight_feeder {
@@ -239,21 +259,22 @@ template <int N> struct ring<N, false> {
 };
 
 // Shared memory of a block, and the barriers that tell what is there. BROUGHT: it has bringing
-// warps; RAW: which bring weights, too.
-template <uint32_t TYPE, int BN, bool HAS_BRINGERS = has_bringers<TYPE>(BN),
-          bool BRINGS_WEIGHTS = HAS_BRINGERS &&raw_step<TYPE>::USED>
+// warps; RAW: which bring weights, too. N_KEPT: bytes behind all that, for other use.
+template <uint32_t TYPE, int BN, bool HAS_BRINGERS, bool BRINGS_WEIGHTS, int N_KEPT = 0>
 struct bring_room {
     static constexpr bool BROUGHT = HAS_BRINGERS, RAW = BRINGS_WEIGHTS;
     enum : int {
-        ALL = 228 * 1024 / blocks_per_sm(BN) - 3 * 1024, // without what is static, or the system's
-        STAGE = BN * 128,                                // bytes of half a step of activations
+        // without what is static, or the system's
+        ALL = 228 * 1024 / blocks_per_sm(BN) - 3 * 1024 - N_KEPT,
+        STAGE = BN * 128, // bytes of half a step of activations
         N_STAGE = RAW && BN == 256  ? 5
-                  : RAW && BN == 64 ? 6
+                  : RAW && BN == 64 ? (N_KEPT > 0 ? 4 : 6)
                                     : n_stage(BN),
         LEFT = ALL - SWIZZLE_ALIGN - N_STAGE * STAGE,
         FITS = RAW ? LEFT / (int)raw_step<TYPE>::BYTES : 1,
         N_RAW = FITS < 6 ? FITS : 6,
-        BYTES = SWIZZLE_ALIGN + N_STAGE * STAGE + (RAW ? N_RAW * (int)raw_step<TYPE>::BYTES : 0),
+        KEPT_AT = N_STAGE * STAGE + (RAW ? N_RAW * (int)raw_step<TYPE>::BYTES : 0),
+        BYTES = SWIZZLE_ALIGN + KEPT_AT + N_KEPT,
     };
     static_assert(N_RAW > 0, "room for a step of weights");
 
@@ -346,12 +367,11 @@ static __device__ __forceinline__ void bring_steps(ROOM &room, uint32_t n_step, 
 
 // Bringing warp 0 .. N_BRING - 1 of a block of gemm_hopper.cuh. Weights depend on no other kernel;
 // everything else does.
-template <uint32_t TYPE, int BN>
+template <uint32_t TYPE, int BN, typename ROOM>
 static __device__ __forceinline__ void bring(const struct gemm &g, const struct cut &c,
                                              const struct share &of, uint32_t warp, uint8_t *stages,
-                                             uint8_t *raw, bring_room<TYPE, BN> &room)
+                                             uint8_t *raw, ROOM &room)
 {
-    using ROOM = bring_room<TYPE, BN>;
     struct far_feeder activations;
     const uint32_t n_col = gemm_pack_rows(g.n);
     bring_steps<TYPE>(

@@ -9,17 +9,17 @@
 // + 8, 2 t + 9 of 16, so the order of elements within 128 is changed on both sides: gemm_pack_at
 // says where the activations are put. They lie in memory as shared memory is to hold them.
 //
-// A block of a wide tile has four warps more, which bring what the others multiply
-// (gemm_bring.cuh): activations, and weights as they are, several steps ahead, which is more than
-// registers have room for. So those that multiply wait for nothing but barriers in shared memory,
-// and have the registers that the others give up.
+// A block has four warps more where that is faster (has_bringers), which bring what the others
+// multiply (gemm_bring.cuh): activations, and weights as they are, several steps ahead, which is
+// more than registers have room for. So those that multiply wait for nothing but barriers in shared
+// memory, and have the registers that the others give up.
 //
 // A row is cut into chunks, however many columns there are; the sums of a chunk are kept apart and
 // added as row_cut says: so a column has the same bits in any company, and whoever
 // multiplies it. TOTALS: chunks are those of gemm_few.cu, whose bits these products have (its
 // halves of weights, its places of elements within 16), and what is added up has registers of its
-// own. Else they are so long that it may wait in memory meanwhile; tiles of 128 columns have
-// registers for it all the same.
+// own, or a place in shared memory where bringing warps leave too few. Else they are so long that
+// it may wait in memory meanwhile; tiles of 128 columns have registers for it all the same.
 //
 // Each block does as many whole tiles as all can have; the chunks of those that are left are shared
 // out evenly (after "stream-K", Osama et al. 2023), and come first, unless the meeting takes longer
@@ -52,20 +52,31 @@ static __device__ __forceinline__ void widen_rows(const strip<TYPE> s[2],
     }
 }
 
+// Whether what a tile's chunks add up to waits in shared memory, each thread's own.
+template <uint32_t TYPE, int BN, bool TOTALS>
+static constexpr bool TOTALS_WAIT = has_bringers<TYPE>(BN, TOTALS) && BN < 128 && TOTALS;
+
+template <uint32_t TYPE, int BN, bool TOTALS>
+using gemm_room = bring_room<TYPE, BN, has_bringers<TYPE>(BN, TOTALS),
+                             has_bringers<TYPE>(BN, TOTALS) && brings_weights<TYPE>(BN),
+                             TOTALS_WAIT<TYPE, BN, TOTALS> ? BLOCK_ROWS * BN * 4 : 0>;
+
 // What the warps that multiply do. Where a block has no bringers thread 0 brings activations.
 template <uint32_t TYPE, int BN, bool TOTALS>
-static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c,
-                                                const struct share &of, uint8_t *stages,
-                                                const uint8_t *raw, bring_room<TYPE, BN> &room)
+static __device__ __forceinline__ void
+multiply(const struct gemm &g, const struct cut &c, const struct share &of, uint8_t *stages,
+         const uint8_t *raw, gemm_room<TYPE, BN, TOTALS> &room)
 {
-    using ROOM = bring_room<TYPE, BN>;
+    using ROOM = gemm_room<TYPE, BN, TOTALS>;
     // Operands: one is widened while the other is multiplied. Where a multiprocessor has more than
     // eight warps there is one: while a warp waits for its product others work.
     constexpr int N_A = BN <= 64 ? 1 : 2;
+    constexpr bool AT_ONCE = ROOM::BROUGHT && N_A == 1; // a half is done before the next begins
     constexpr uint32_t N = strip<TYPE>::N;
-    constexpr bool NEAR = TOTALS || BN == 128;         // it has registers for what is added up
-    constexpr int TEAM = ROOM::BROUGHT ? N_THREAD : 0; // who meets where sums are shared
-    __shared__ struct feeder<BN> shared_feed;          // of thread 0, and where registers are short
+    constexpr bool WAIT = TOTALS_WAIT<TYPE, BN, TOTALS>, EARLY = ROOM::RAW && TAKES_EARLY<TYPE>;
+    constexpr bool NEAR = (TOTALS && !WAIT) || BN == 128; // registers for what is added up
+    constexpr int TEAM = ROOM::BROUGHT ? N_THREAD : 0;    // who meets where sums are shared
+    __shared__ struct feeder<BN> shared_feed; // of thread 0, and where registers are short
     struct feeder<BN> own_feed;
     struct feeder<BN> &feed = BN == 64 ? shared_feed : own_feed;
     const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
@@ -116,16 +127,18 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         };
         float acc[BN / 2];
         [[maybe_unused]] float total[NEAR ? BN / 2 : 1]; // of the chunks before
+        [[maybe_unused]] float *const kept =             // the same, every N_THREAD-th
+            reinterpret_cast<float *>(stages + ROOM::KEPT_AT) + threadIdx.x;
         float *const sums = NEAR ? total : acc;
         uint32_t a[N_A][4][4];
         bool add = false; // to what acc has
         // to the end of a chunk, where more follow
         uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0);
         uint32_t n_kept = 0; // slots for others' tiles
-        if constexpr (NEAR)
+        if constexpr (NEAR || WAIT)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++)
-                total[i] = 0.0f;
+                (NEAR ? total[i] : kept[i * N_THREAD]) = 0.0f;
         if constexpr (ROOM::RAW)
             take();
         else
@@ -150,16 +163,25 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 go_on_from<BN>(g, columns_of(tile), acc);
                 begun = false, add = true;
             }
-            const struct half_scales scales[2] = {scales_of<TYPE>(s[0], c.w),
-                                                  scales_of<TYPE>(s[1], c.w)};
+            struct half_scales scales[2];
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
+                if (EARLY)
+                    mbar_wait(&room.full[stage.at()], stage.parity());
+                if (half == 0)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        scales[i] = scales_of<TYPE>(s[i], c.w);
                 widen_rows<TYPE>(s, scales, half, c.w, a[half % N_A]);
                 if (N > 1) // after the last step for nothing
                     request(step + 1, half * N / 2, (half + 1) * N / 2);
                 else if (!ROOM::RAW && half == 1)
                     request(step + 1, 0, 1);
-                mbar_wait(&room.full[stage.at()], stage.parity());
+                const bool takes = ROOM::RAW && half == 1 && step + 1 < step1;
+                if (!EARLY)
+                    mbar_wait(&room.full[stage.at()], stage.parity());
+                else if (takes)
+                    take();
                 wgmma_begin();
                 const uint64_t b = wgmma_tile_at(tile_b, stage.at() * ROOM::STAGE);
 #pragma unroll
@@ -167,12 +189,12 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                     wgmma_f16<BN>(acc, a[half % N_A][k], wgmma_tile_at(b, (uint32_t)k * 32),
                                   add || half > 0 || k > 0);
                 wgmma_commit();
-                if (ROOM::RAW && half == 1 && step + 1 < step1)
+                if (!EARLY && takes)
                     take();
-                // what came before this half is done: its place may be filled again
+                // what came before this half is done, or it is: its place may be filled again
                 wgmma_wait<N_A - 1>();
-                if (lane == 0 && owes)
-                    mbar_arrive(&room.empty[stage.back(1).at()]);
+                if (lane == 0 && (AT_ONCE || owes))
+                    mbar_arrive(&room.empty[AT_ONCE ? stage.at() : stage.back(1).at()]);
                 owes = true;
                 if constexpr (!ROOM::BROUGHT) {
                     // not that place, which other warps may still read: the one before
@@ -198,6 +220,14 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 n_kept++;
             if (!run.own) { // another block has the chunks before
                 keep_sums(n_kept, acc);
+            } else if constexpr (WAIT) {
+#pragma unroll
+                for (int i = 0; i < BN / 2; i++)
+                    acc[i] = kept[i * N_THREAD] + acc[i];
+                if (step + 1 < step1)
+#pragma unroll
+                    for (int i = 0; i < BN / 2; i++)
+                        kept[i * N_THREAD] = acc[i];
             } else if constexpr (NEAR) {
 #pragma unroll
                 for (int i = 0; i < BN / 2; i++)
@@ -223,7 +253,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         }
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
-        if (lane == 0)
+        if (lane == 0 && !AT_ONCE)
             mbar_arrive(&room.empty[stage.back(1).at()]);
         if (chained && step1 < c.row.n_step) {
             hand_on<BN>(g, columns_of(tile), acc);
@@ -237,7 +267,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         struct sharers by = {};
         if (!whole) {
             by = sharers_of(c, tile);
-            if constexpr (NEAR) {
+            if constexpr (NEAR || WAIT) {
                 const struct run run = run_at<TOTALS>(c, step0, step1 - 1);
                 if (run.own)
                     keep_sums(n_kept, sums);
@@ -271,18 +301,18 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     }
 }
 
-template <uint32_t TYPE> static constexpr __host__ __device__ int block_threads(int bn)
+template <uint32_t TYPE> static constexpr __host__ __device__ int block_threads(int bn, bool totals)
 {
-    return N_THREAD + (has_bringers<TYPE>(bn) ? N_BRING * WARP : 0);
+    return N_THREAD + (has_bringers<TYPE>(bn, totals) ? N_BRING * WARP : 0);
 }
 
 // Grid: what is resident at once, at most a block per unit.
 template <uint32_t TYPE, int BN, bool TOTALS>
-static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(BN))
+static __global__ void __launch_bounds__(block_threads<TYPE>(BN, TOTALS), blocks_per_sm(BN))
     gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
 {
     if constexpr (HAVE_HOPPER) {
-        using ROOM = bring_room<TYPE, BN>;
+        using ROOM = gemm_room<TYPE, BN, TOTALS>;
         __shared__ ROOM room;
         __shared__ struct share shared_of; // where registers are short
         uint8_t *stages = dynamic_smem<uint8_t>();
@@ -299,12 +329,15 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
         griddep_launch_dependents();
         const struct share &of = BN == 64 ? shared_of : own_of;
         if constexpr (ROOM::BROUGHT) {
+            constexpr int BRING = BN >= 128               ? (ROOM::RAW ? 88 : 56)
+                                  : raw_step<TYPE>::H > 0 ? 64
+                                                          : 48;
             if (threadIdx.x >= N_THREAD) {
-                fewer_registers<ROOM::RAW ? 88 : 56>();
+                fewer_registers<BRING>();
                 bring<TYPE, BN>(g, c, of, threadIdx.x / WARP - N_WARP, stages, raw, room);
                 return;
             }
-            more_registers<ROOM::RAW ? 208 : 224>();
+            more_registers<registers_left(BN, BRING)>();
         }
         multiply<TYPE, BN, TOTALS>(g, c, of, stages, raw, room);
     }
@@ -414,8 +447,8 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
         if constexpr (T == QUANT_F32)
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
         else {
-            l.block = dim3(block_threads<T>(BN));
-            l.smem = bring_room<T, BN>::BYTES;
+            l.block = dim3(block_threads<T>(BN, TOTALS));
+            l.smem = gemm_room<T, BN, TOTALS>::BYTES;
             return launch_kernel(err, l, gemm_hopper_kernel<T, BN, TOTALS>, *g, *c);
         }
     });

@@ -268,6 +268,9 @@ PTX_FN void async_proxy_fence(void)
 #define PTX_FIRST16                                                                                \
     "%0, %1, %2, %3, %4, %5, %6, %7, "                                                             \
     "%8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_FIRST24                                                                                \
+    PTX_FIRST16 ", "                                                                               \
+                "%16, %17, %18, %19, %20, %21, %22, %23"
 #define PTX_FIRST32                                                                                \
     PTX_FIRST16 ", "                                                                               \
                 "%16, %17, %18, %19, %20, %21, %22, %23, "                                         \
@@ -307,14 +310,16 @@ PTX_FN void async_proxy_fence(void)
 
 // D (64xN, float) = A (64x16) B (16xN), or += that where `add`, started only: wgmma_commit, then
 // wgmma_wait before d is read or a is written. Warp w of the four holds rows 16 w and up, with a as
-// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: a multiple of 32 up to
-// 256. ACROSS: b is a wgmma_tile_across.
+// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 48, or a multiple of
+// 32 up to 256. ACROSS: b is a wgmma_tile_across.
 template <int N, bool ACROSS = false>
 PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add)
 {
     constexpr int across = ACROSS;
     if constexpr (N == 32)
         PTX_WGMMA(32, PTX_FIRST16, 16, 17, 18, 19, 20, 21, 22, PTX_SUMS16(0));
+    else if constexpr (N == 48)
+        PTX_WGMMA(48, PTX_FIRST24, 24, 25, 26, 27, 28, 29, 30, PTX_SUMS16(0), PTX_SUMS8(16));
     else if constexpr (N == 64)
         PTX_WGMMA(64, PTX_FIRST32, 32, 33, 34, 35, 36, 37, 38, PTX_SUMS32(0));
     else if constexpr (N == 96)
@@ -357,6 +362,7 @@ template <int N> PTX_FN void wgmma_f16_tiles(float *d, uint64_t a, uint64_t b, b
 #undef PTX_FIRST64
 #undef PTX_FIRST48
 #undef PTX_FIRST32
+#undef PTX_FIRST24
 #undef PTX_FIRST16
 #undef PTX_SUMS32
 #undef PTX_SUMS16
