@@ -263,7 +263,7 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 enum {
     EXPERT_FEW_ROWS = 8,   // of an item at most
     EXPERT_FEW_PASS = 12,  // of a pass that is faster here, however few experts there are
-    EXPERT_FEW_MOST = 112, // however many: more were not measured
+    EXPERT_FEW_MOST = 192, // however many: more were not measured
 };
 // Whether n rows, each with n_used of n_expert experts, in items of per_item, are faster here.
 bool expert_few_suits(uint32_t type, uint32_t n, uint32_t n_used, uint32_t n_expert,

@@ -264,15 +264,16 @@ static void large_passes_are_few_where_experts_are_many(void)
         uint32_t type, n, n_used, n_expert, per_item;
         bool suits;
     } cases[] = {
-        {QUANT_Q4_K, 112, 8, 128, 8, true},  {QUANT_Q4_K, 113, 8, 256, 8, false},
-        {QUANT_Q4_K, 56, 8, 64, 8, true},    {QUANT_Q4_K, 57, 8, 64, 8, false},
-        {QUANT_Q4_K, 40, 8, 128, 4, true},   {QUANT_Q4_K, 41, 8, 128, 5, false},
-        {QUANT_Q4_K, 41, 8, 128, 6, true},   {QUANT_Q6_K, 64, 8, 256, 8, true},
-        {QUANT_Q4_K, 13, 2, 8, 4, false},    {QUANT_MXFP4, 48, 4, 32, 7, true},
-        {QUANT_MXFP4, 49, 4, 32, 8, false},  {QUANT_MXFP4, 16, 4, 32, 4, true},
-        {QUANT_MXFP4, 16, 4, 32, 3, false},  {QUANT_F16, 40, 8, 128, 8, true},
-        {QUANT_F16, 41, 8, 128, 8, false},   {QUANT_IQ3_S, 96, 8, 128, 8, true},
-        {QUANT_IQ3_S, 97, 8, 128, 8, false}, {QUANT_Q8_0, 12, 2, 2, 1, true},
+        {QUANT_Q4_K, 112, 8, 128, 8, true},  {QUANT_Q4_K, 192, 8, 256, 8, true},
+        {QUANT_Q4_K, 193, 8, 512, 8, false}, {QUANT_Q4_K, 56, 8, 64, 8, true},
+        {QUANT_Q4_K, 57, 8, 64, 8, false},   {QUANT_Q4_K, 40, 8, 128, 4, true},
+        {QUANT_Q4_K, 41, 8, 128, 5, false},  {QUANT_Q4_K, 41, 8, 128, 6, true},
+        {QUANT_Q6_K, 64, 8, 256, 8, true},   {QUANT_Q4_K, 13, 2, 8, 4, false},
+        {QUANT_MXFP4, 48, 4, 32, 7, true},   {QUANT_MXFP4, 49, 4, 32, 8, false},
+        {QUANT_MXFP4, 16, 4, 32, 4, true},   {QUANT_MXFP4, 16, 4, 32, 3, false},
+        {QUANT_F16, 40, 8, 128, 8, true},    {QUANT_F16, 41, 8, 128, 8, false},
+        {QUANT_IQ3_S, 96, 8, 128, 8, true},  {QUANT_IQ3_S, 97, 8, 128, 8, false},
+        {QUANT_Q8_0, 12, 2, 2, 1, true},
     };
     for (const auto &c : cases)
         check(expert_few_suits(c.type, c.n, c.n_used, c.n_expert, c.per_item) == c.suits,
