@@ -118,6 +118,14 @@ static void yield_to_command_line(struct options *o, const struct group *g)
     }
 }
 
+void options_yield(struct options *o, const struct option_def *d)
+{
+    for (size_t i = 0; i < N_GROUPS; i++)
+        for (size_t k = 0; is_for(&groups[i], o->tool) && groups[i].names[k]; k++)
+            if (row_of(o->tool, groups[i].names[k]) == d)
+                yield_to_command_line(o, &groups[i]);
+}
+
 static bool check(const struct options *o, const struct group *g, struct error *err)
 {
     const struct option_def *first = NULL;

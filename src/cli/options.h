@@ -230,6 +230,8 @@ bool options_check_draft(const struct options *o, struct error *err);
 void options_say_origin(const struct options *o, struct error *err);
 // Of options that exclude each other those of the command line stay. Errors: ERR_USAGE.
 bool options_exclude(struct options *o, struct error *err);
+// One that was set since: where the command line has one that excludes it, it is off.
+void options_yield(struct options *o, const struct option_def *d);
 
 // What hokku calls an option of other programs: "--temp" for "--temperature"; NULL: nothing else.
 const char *option_synonym(const char *name);

@@ -133,12 +133,6 @@ static bool names_system(const struct options *o)
     return options_named(o, "--system-prompt") || options_named(o, "--system-prompt-file");
 }
 
-static bool names_shape(const struct options *o)
-{
-    return options_named(o, "--json-schema") || options_named(o, "--grammar") ||
-           options_named(o, "--grammar-file");
-}
-
 // What the settings of a file are to become, if all of them may be set.
 struct trial {
     struct options o;
@@ -159,9 +153,9 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
             continue;
         assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
         ok = apply_setting(&t->o, &d[i], value, err);
+        if (t->keep_given)
+            options_yield(&t->o, &d[i]);
     }
-    if (t->keep_given && names_shape(&t->o)) // which excludes it
-        t->o.ignore_eos = false;
     const json_t *stops = json_object_get(settings, "reverse-prompt");
     if (ok && stops && !(t->keep_given && options_named(&t->o, "--reverse-prompt")))
         ok = apply_stops(&t->o, stops, err);
