@@ -737,8 +737,7 @@ bool action_load(struct repl *r, char *arg, struct error *err)
             shelf_left(&r->shelf, r->session);
             shelf_replaced(&r->shelf, r->c);
         } else {
-            if (r->session->unnamed)
-                session_remove_empty(r->session);
+            session_remove_empty(r->session);
             session_lock_release(r->session);
         }
         *r->session = lock;

@@ -659,7 +659,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     // Settings and the system prompt may have changed since the last turn.
     struct error save = {0};
     // An unnamed chat in which nothing was said, or all of it taken back, is not kept.
-    if (r.session->unnamed && conversation_n_turns(r.c) == 0)
+    if (conversation_n_turns(r.c) == 0)
         session_remove_empty(r.session);
     if (r.session->fd >= 0 &&
         (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&

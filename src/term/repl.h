@@ -42,7 +42,7 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
 // Takes a name for a chat that has none, so that it is kept; with --no-history, or without a place,
 // it is not. What is wrong is told by warning; nothing depends on it.
 void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning);
-// Removes its file, if no turn is in it.
+// Removes the file of one without a name, if no turn is in it.
 void session_remove_empty(struct session_lock *l);
 // A saved session to begin with (--base): a name, or a file; it is read once and never written.
 bool session_open_base(const char *name, struct conversation *c, struct options *o,

@@ -254,6 +254,8 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
 void session_remove_empty(struct session_lock *l)
 {
     struct session_info info;
+    if (!l->unnamed)
+        return;
     session_lock_wait(l); // else it would come back
     if (session_exists(l) && session_file_info(buf_str(&l->path), &info, NULL)) {
         if (info.turns == 0)

@@ -70,8 +70,7 @@ static void remember(struct shelf_entry *list, size_t n, const char *session,
 static void leave(struct shelf *s, struct shelf_entry *e, struct session_lock *session)
 {
     e->left = true;
-    if (session->unnamed)
-        session_remove_empty(session);
+    session_remove_empty(session);
     e->session = session->fd >= 0 ? strdup(session->name) : NULL;
     if (e->session) {
         e->file = session_mark(session);
