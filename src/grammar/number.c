@@ -299,11 +299,13 @@ static void to_integer(struct decimal *d, bool *open, bool up)
 static void to_double(struct decimal *d, bool *open, bool up)
 {
     char text[DECIMAL_ROOM + 16];
+    if (!*open)
+        return;
     for (unsigned i = 0; i < d->n; i++)
         text[i] = (char)('0' + d->digit[i]);
     snprintf(text + d->n, sizeof text - d->n, "e-%u", d->n - d->n_whole);
     const double v = strtod(text, NULL), inside = nextafter(v, up ? INFINITY : 0);
-    if (!*open || v == 0 || !isfinite(inside))
+    if (v == 0 || !isfinite(inside))
         return;
     from_double(d, inside);
     *open = false;
