@@ -215,15 +215,13 @@ static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t 
 }
 
 // Of a thread that brings: a plane of high bits takes some.
-template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> static constexpr int N_HIGH = 0;
-template <uint32_t TYPE> static constexpr int N_HIGH<TYPE, false> = quant_traits<TYPE>::H;
 template <uint32_t TYPE, int BN>
-static constexpr int BRING_REGISTERS = BN == 256 && is_plain(TYPE)     ? 56
-                                       : BN >= 128                     ? 88
-                                       : is_plain(TYPE)                ? 32
-                                       : BN == 32 && N_HIGH<TYPE> == 8 ? 80
-                                       : N_HIGH<TYPE> > 0              ? 64
-                                                                       : 48;
+static constexpr int BRING_REGISTERS = BN == 256 && is_plain(TYPE)                      ? 56
+                                       : BN >= 128                                      ? 88
+                                       : is_plain(TYPE)                                 ? 32
+                                       : BN == 32 && raw_step<TYPE>::H == 8 * TILE_ROWS ? 80
+                                       : raw_step<TYPE>::H > 0                          ? 64
+                                                                                        : 48;
 
 // What the warps that multiply do.
 template <uint32_t TYPE, int BN>
@@ -233,7 +231,7 @@ multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const st
 {
     using ROOM = item_room<TYPE, BN>;
     // See multiply; as registers allow.
-    constexpr int N_A = BN == 64 || (BN == 32 && N_HIGH<TYPE> == 8) ? 1 : 2;
+    constexpr int N_A = BN == 64 || (BN == 32 && raw_step<TYPE>::H == 8 * TILE_ROWS) ? 1 : 2;
     // (the narrowest and the widest tiles are not faster so)
     constexpr bool EARLY = ROOM::RAW && TAKES_EARLY<TYPE> && (BN == 64 || BN == 128);
     constexpr uint32_t N = strip<TYPE>::N;
