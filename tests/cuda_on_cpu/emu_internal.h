@@ -39,6 +39,9 @@ struct emu_rng {
 };
 uint64_t emu_seed(void);
 
+// Stacks of threads that there are, in use or left by threads that have ended.
+size_t emu_n_stacks(void);
+
 // The emulation is one at a time: held by whoever works in it. A thread that waits for a kernel
 // which polls for another device's packets lets the others in now and then, who may have to launch
 // what sends them.

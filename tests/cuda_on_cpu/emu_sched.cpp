@@ -103,7 +103,7 @@ struct emu_block {
     emu_grid *grid = nullptr;
     uint3 idx = {};
     unsigned n_threads = 0, n_done = 0;
-    std::vector<fiber *> fibers; // as many as any block here ever had
+    std::vector<fiber *> fibers; // of its threads, while it is resident
     std::vector<warp_state> warps;
     // Ready threads: a ring of lanes, none of them twice.
     std::vector<ready_lanes> ring;
@@ -141,8 +141,10 @@ namespace
 {
 
 context host_context;
-emu_block *current;     // whose shared memory is in place
-emu_block *free_blocks; // for reuse: a list, never freed
+emu_block *current;               // whose shared memory is in place
+emu_block *free_blocks;           // for reuse: a list, never freed
+std::vector<fiber *> free_fibers; // likewise, the next one last
+size_t n_fibers;
 uint64_t n_launches;
 size_t n_resident[EMU_DEVICES]; // blocks, of all streams
 
@@ -340,19 +342,20 @@ EMU_NO_ASAN void fiber_main(void)
     }
 }
 
-EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
+// A stack takes two of the mappings that Linux lets a process have (65,530), so that blocks, of
+// which many are resident where there are several devices, must not keep those that they do not
+// use.
+EMU_NO_ASAN fiber *new_fiber(void)
 {
     char *m = (char *)mmap(nullptr, PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED || mprotect(m, PAGE, PROT_NONE) != 0)
-        emu_die("no memory for the stack of thread %u", index);
+        emu_die("no memory for the stack of another thread beside %zu", n_fibers);
     // It lies above its stack, often on the same page. The tops are spread over cache sets.
-    char *top = m + PAGE + STACK_BYTES - index % 32 * 128 - (sizeof(fiber) + 63) / 64 * 64;
+    char *top = m + PAGE + STACK_BYTES - n_fibers++ % 32 * 128 - (sizeof(fiber) + 63) / 64 * 64;
     // The sanitizer of leaks does not look there, and reads the list of all mappings for every
     // further place that it is told.
     fiber *f = EMU_ASAN ? new fiber() : new (top) fiber();
-    f->block = b;
-    f->index = index;
     f->ctx.stack_bottom = m + PAGE;
     f->ctx.stack_bytes = (size_t)(top - m) - PAGE;
 #ifdef __x86_64__
@@ -367,6 +370,15 @@ EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
     f->ctx.uc.uc_stack.ss_size = f->ctx.stack_bytes;
     makecontext(&f->ctx.uc, fiber_main, 0);
 #endif
+    return f;
+}
+
+fiber *take_fiber(void)
+{
+    if (free_fibers.empty())
+        return new_fiber();
+    fiber *f = free_fibers.back();
+    free_fibers.pop_back();
     return f;
 }
 
@@ -406,8 +418,7 @@ emu_block *start_block(emu_grid &g)
     b->gated.clear();
     b->bulk.clear();
     b->mbar_unpublished = b->allows_dependents = false;
-    while (b->fibers.size() < b->n_threads)
-        b->fibers.push_back(new_fiber(b, (unsigned)b->fibers.size()));
+    b->fibers.resize(b->n_threads);
     b->warps.assign((b->n_threads + 31) / 32, warp_state());
     for (unsigned t = 0; t < b->n_threads; t++)
         b->warps[t / 32].present |= 1u << t % 32;
@@ -418,7 +429,9 @@ emu_block *start_block(emu_grid &g)
     b->n_lanes = 0;
     b->late = seed != 0 && b->rng.below(4) != 0;
     for (unsigned t = 0; t < b->n_threads; t++) {
-        fiber *f = b->fibers[t];
+        fiber *f = b->fibers[t] = take_fiber();
+        f->block = b;
+        f->index = t;
         f->thread_idx = {t % g.block.x, t / g.block.x % g.block.y, t / g.block.x / g.block.y};
         f->passed_gate = false;
         f->n_groups = f->n_product_groups = 0;
@@ -446,6 +459,9 @@ void finish_block(emu_grid &g, emu_block *b)
             g.resident.erase(g.resident.begin() + (ptrdiff_t)i);
             break;
         }
+    // The first thread is the next one to be taken: 32 in a row have their stacks' tops in
+    // different cache sets.
+    free_fibers.insert(free_fibers.end(), b->fibers.rbegin(), b->fibers.rend());
     free(b->smem);
     b->smem = nullptr;
     if (current == b)
@@ -539,6 +555,11 @@ void prepare(emu_grid &g)
 }
 
 } // namespace
+
+size_t emu_n_stacks(void)
+{
+    return n_fibers;
+}
 
 size_t emu_grid_capacity(dim3 block, size_t smem)
 {

@@ -943,6 +943,28 @@ void blocks_can_wait_for_each_other_when_resident(void)
           "a cooperative launch of 1000 blocks: %s", e.text);
 }
 
+__global__ void count_threads(uint32_t *counter)
+{
+    atomicAdd(counter, 1u);
+}
+
+// Linux lets a process have 65,530 mappings, and a stack takes two.
+void threads_that_have_ended_leave_their_stacks(void)
+{
+    check(emu_n_stacks() == 0, "not the first test to run a kernel");
+    uint32_t *counter = device(std::vector<uint32_t>(2, 0)), *out = device<uint32_t>(32 * 8);
+    for (int i = 0; i < 8; i++) {
+        must(CHECK_CUDA(cudaMemset(counter, 0, sizeof *counter), &err));
+        must(launch_kernel(&err, shape("grid", 8, 32, 0, nullptr, false, true), meet_kernel<0>,
+                           counter, 1, out));
+        must(launch_kernel(&err, shape("count", 1, 1024), count_threads, counter + 1));
+        must(CHECK_CUDA(cudaDeviceSynchronize(), &err));
+    }
+    check(emu_n_stacks() == 1024, "1,024 threads at a time, %zu stacks", emu_n_stacks());
+    cudaFree(counter);
+    cudaFree(out);
+}
+
 // Blocks that wait for each other, in two streams at once. Each grid has room when it is alone.
 bool two_grids_wait(bool cooperative, int first = 0,
                     void (*second)(uint32_t *, int, uint32_t *) = meet_kernel<0>)
@@ -1512,6 +1534,7 @@ void cublas_multiplies(void)
 int main(void)
 {
     static const tap_test tests[] = {
+        {"threads that have ended leave their stacks", threads_that_have_ended_leave_their_stacks},
         {"a reduction is right in every order of threads", reduction_is_right_in_every_order},
         {"a dropped barrier shows", dropped_barrier_shows},
         {"a forgotten tail shows", forgotten_tail_shows},
