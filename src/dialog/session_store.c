@@ -162,10 +162,15 @@ bool session_exists(const struct session_lock *l)
     return l->path.data && access(l->path.data, F_OK) == 0;
 }
 
+static bool is_protected(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && !(st->st_mode & S_IWUSR);
+}
+
 bool session_may_change(const struct session_lock *l, struct error *err)
 {
     struct stat st;
-    return lstat(buf_str(&l->path), &st) != 0 || !S_ISREG(st.st_mode) || (st.st_mode & S_IWUSR) ||
+    return lstat(buf_str(&l->path), &st) != 0 || !is_protected(&st) ||
            error_set(err, ERR_FAIL,
                      "%s: its mode %04o keeps it as it is: chmod u+w to go on with it; --base %s "
                      "begins with it and leaves it so",
@@ -277,14 +282,21 @@ bool session_find(const char *state_dir, const char *name, struct buf *path, str
                      "there is no session %s, and no such file; hokku sessions lists them", name);
 }
 
-static bool take_existing(struct session_lock *l, const char *state_dir, const char *name,
-                          int tries, struct error *err)
+// The lock of one that can be removed.
+static bool take_removable(struct session_lock *l, const char *state_dir, const char *name,
+                           int tries, struct error *err)
 {
     bool busy;
+    struct stat st = {0};
     struct buf path = {0};
     bool ok = session_path(state_dir, name, &path, err);
-    if (ok && access(path.data, F_OK) != 0)
+    if (ok && lstat(path.data, &st) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; hokku sessions lists them", name);
+    else if (ok && S_ISDIR(st.st_mode))
+        ok = error_set(err, ERR_FAIL, "%s: found a folder, expected a session", path.data);
+    else if (ok && is_protected(&st))
+        ok = error_set(err, ERR_FAIL, "%s: its mode %04o keeps it as it is: chmod u+w to remove it",
+                       path.data, (unsigned)st.st_mode & 07777);
     buf_release(&path);
     *l = SESSION_LOCK_NONE;
     return ok && lock_take(l, state_dir, name, tries, &busy, err);
@@ -293,7 +305,7 @@ static bool take_existing(struct session_lock *l, const char *state_dir, const c
 bool session_removable(const char *state_dir, const char *name, struct error *err)
 {
     struct session_lock l;
-    if (!take_existing(&l, state_dir, name, PATIENT, err))
+    if (!take_removable(&l, state_dir, name, PATIENT, err))
         return false;
     session_lock_release(&l);
     return true;
@@ -302,7 +314,7 @@ bool session_removable(const char *state_dir, const char *name, struct error *er
 static bool remove_existing(const char *state_dir, const char *name, int tries, struct error *err)
 {
     struct session_lock l;
-    if (!take_existing(&l, state_dir, name, tries, err))
+    if (!take_removable(&l, state_dir, name, tries, err))
         return false;
     bool ok = unlink(l.path.data) == 0 ||
               error_set(err, ERR_FAIL, "%s: cannot be removed: %s", l.path.data, strerror(errno));
@@ -357,7 +369,7 @@ bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, in
 bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err)
 {
     struct session_lock l, other = SESSION_LOCK_NONE;
-    if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, PATIENT, err))
+    if (!session_name_check_new(to, err) || !take_removable(&l, state_dir, from, PATIENT, err))
         return false;
     if (strcmp(from, to) == 0) {
         session_lock_release(&l);

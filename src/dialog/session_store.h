@@ -67,7 +67,8 @@ bool session_latest(const char *state_dir, char **name, struct error *err);
 // The file that a person means: a session's name, else a file. With a '/' it is a file: what lies
 // in a folder that others fill is no session of one's own. Errors: ERR_FAIL: there is neither.
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err);
-// Errors: ERR_FAIL: there is none of that name, it is in use; for mv also: the new name is taken.
+// Errors: ERR_FAIL: there is none of that name, it is in use; to be removed also: a folder, or its
+// mode protects it; for mv also: the new name is taken.
 bool session_removable(const char *state_dir, const char *name, struct error *err); // now
 bool session_remove(const char *state_dir, const char *name, struct error *err);
 bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err);

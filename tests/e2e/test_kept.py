@@ -475,12 +475,20 @@ def test_of_sessions_to_remove_all_are_or_none(hokku, chat, tiny, sessions):
     for name in "abc":
         ask(hokku, tiny, name, "a word")
     c = chat("-m", tiny, "--session", "c", "-n", 2)
-    for wrong, says in (("nope", b"there is no session nope"), ("c", b"in use by another hokku"), ("no/name", b"")):
+    (sessions / "folder.session").mkdir()
+    protected = sessions / "kept.session"
+    protected.write_bytes((sessions / "a.session").read_bytes())
+    protected.chmod(0o400)
+    for wrong, says in (("nope", b"there is no session nope"), ("c", b"in use by another hokku"), ("no/name", b""),
+                        ("folder", b"folder.session: found a folder, expected a session"), ("kept", b"its mode 0400 keeps it as it is: chmod u+w to remove it")):
         r = hokku("sessions", "rm", "a", wrong, "b")
         assert r.returncode != 0 and b"hokku: nothing is removed: " in r.stderr and says in r.stderr, r
         assert {p.name for p in sessions.glob("[abc]*")} == {"a.session", "b.session", "c.session"}
     c.leave()
-    assert hokku("sessions", "rm", "a", "b", "a", "c").returncode == 0 and not list(sessions.glob("[abc]*"))
+    (sessions / "folder.session").rmdir()
+    (sessions / "leads-nowhere.session").symlink_to("nowhere")
+    protected.chmod(0o600)
+    assert hokku("sessions", "rm", "a", "b", "a", "c", "kept", "leads-nowhere").returncode == 0 and not list(sessions.iterdir())
 
 
 @pytest.mark.parametrize("text,what,found", [
