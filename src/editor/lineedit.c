@@ -86,6 +86,19 @@ void lineedit_discard_input(struct line_editor *e)
     keys_release(&e->keys);
 }
 
+bool lineedit_interrupted(struct line_editor *e)
+{
+    static const char paste[] = "\033[200~";
+    const char *begin = e->input + e->at;
+    size_t n = e->n - e->at;
+    const char *pasted = memmem(begin, n, paste, sizeof paste - 1);
+    n = pasted ? (size_t)(pasted - begin) : n;
+    if (!memchr(begin, '\003', n))
+        return false;
+    lineedit_discard_input(e);
+    return true;
+}
+
 // ---------------------------------------------------------------------------------- history
 
 void lineedit_add_history(struct line_editor *e, const char *entry)
@@ -466,6 +479,19 @@ static bool read_input(struct line_editor *e)
     return n > 0;
 }
 
+// Keys behind the Enter that have come by now.
+static void read_ahead(struct line_editor *e)
+{
+    struct pollfd p = {.fd = e->fd_in, .events = POLLIN};
+    memmove(e->input, e->input + e->at, e->n - e->at);
+    e->n -= e->at;
+    e->at = 0;
+    if (e->n < sizeof e->input && poll(&p, 1, 0) > 0 && (p.revents & POLLIN)) {
+        const ssize_t n = read(e->fd_in, e->input + e->n, sizeof e->input - e->n);
+        e->n += n > 0 ? (size_t)n : 0;
+    }
+}
+
 static enum line_result edit_message(struct line_editor *e)
 {
     enum line_result result;
@@ -526,6 +552,8 @@ enum line_result lineedit_read(struct line_editor *e, const char *prompt, const 
     e->searching = false;
     if (result != LINE_END)
         leave(e, true);
+    if (result == LINE_TEXT)
+        read_ahead(e);
     terminal_set_mode(TERMINAL_ANSWERING);
     *was_empty = e->edit.text.len == 0;
     if ((result == LINE_TEXT || result == LINE_EDITOR) &&

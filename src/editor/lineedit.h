@@ -30,5 +30,8 @@ enum line_result lineedit_read(struct line_editor *e, const char *prompt, const 
                                struct buf *text, bool *was_empty);
 // Forgets them, as the terminal forgets what was typed ahead of a Ctrl-C.
 void lineedit_discard_input(struct line_editor *e);
+// Whether one of them is a Ctrl-C, which came when the terminal took it for a key; they are
+// forgotten then.
+bool lineedit_interrupted(struct line_editor *e);
 
 #endif

@@ -156,6 +156,8 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     view_begin(&r->view);
     terminal_set_mode(TERMINAL_ANSWERING);
     forget_interrupt(r);
+    if (r->editor && lineedit_interrupted(r->editor))
+        cancel_ask(r->o->cancel);
     bool ok = kind == ANSWER_CONTINUE ? conversation_continue(r->c, &p, &r->finish, err)
                                       : conversation_answer(r->c, &p, &r->finish, err);
     if (kind == ANSWER_CONTINUE ? ok : conversation_last_answer(r->c) != NULL)

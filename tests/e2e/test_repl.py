@@ -493,6 +493,21 @@ def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
     assert "0 of 30,000" in c.say("/context")
 
 
+def test_ctrl_c_in_the_same_write_as_enter_interrupts_the_answer(chat, tiny):
+    c = chat("-m", tiny, *LONG)
+    for typed in "hello\r\x03", "hello\rtyped ahead\r\x03":
+        c.p.send(typed)
+        c.p.expect("taken back|stopped; /continue goes on")
+        c.ready()
+    c.p.send("\x03")
+    c.p.expect("Ctrl-D or /bye leaves")
+    c.ready()
+    c.say("/set n-predict 3")
+    c.p.send("hi\r\x1b[200~pasted \x03\x1b[201~\r") # a key of what is pasted interrupts nothing
+    c.p.expect("(?s)cut after 3.*cut after 3")
+    c.ready()
+
+
 def test_ctrl_c_at_the_prompt(chat, stories):
     c = chat("-m", stories, *PLAIN)
     c.p.send("\x03")
