@@ -148,7 +148,6 @@ static bool set_checked(struct schema *s, const json_t *x)
     return true;
 }
 
-// A schema that leads back to itself by $ref, allOf, anyOf and oneOf alone says nothing there.
 // path[0..n): how it was reached.
 static bool no_circle(struct schema *s, const json_t *x, const json_t **path, size_t n)
 {
@@ -181,12 +180,17 @@ static bool no_circle(struct schema *s, const json_t *x, const json_t **path, si
     return set_checked(s, x);
 }
 
+bool schema_no_circle(struct schema *s, const json_t *x)
+{
+    const json_t *path[SCHEMA_MAX_DEPTH];
+    return no_circle(s, x, path, 0);
+}
+
 bool schema_flatten(struct schema *s, struct goal *g)
 {
     for (size_t i = 0; i < g->n; i++) {
         const json_t *x = g->parts[i].schema;
-        const json_t *path[SCHEMA_MAX_DEPTH];
-        if (!no_circle(s, x, path, 0))
+        if (!schema_no_circle(s, x))
             return false;
         if (json_object_get(x, "$ref")) {
             const json_t *target = schema_ref(s, x);
@@ -718,6 +722,8 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     s.root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!s.root) {
         char what[FORMAT_TEXT];
+        if (n == 0)
+            return error_set(err, ERR_USAGE, "found an empty text, expected a JSON Schema");
         return error_set(err, ERR_USAGE, "line %d, column %d: cannot be read as JSON: %s%s",
                          why.line, why.column,
                          format_text(what, sizeof what, why.text, strlen(why.text)),

@@ -308,7 +308,8 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
         return json_is_true(schema);
     depth++;
     unsigned type = schema_type_of(v);
-    if (!schema_keywords(s, schema) || !(schema_types(s, schema) & type))
+    if (!schema_no_circle(s, schema) || !schema_keywords(s, schema) ||
+        !(schema_types(s, schema) & type))
         return false;
     const json_t *x;
     if ((x = json_object_get(schema, "const")) && !json_same(s, x, v))

@@ -123,6 +123,8 @@ bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t si
 
 // The schema that a $ref names; NULL: a failure.
 const json_t *schema_ref(struct schema *s, const json_t *schema);
+// A schema that leads back to itself by $ref, allOf, anyOf and oneOf alone says nothing: a failure.
+bool schema_no_circle(struct schema *s, const json_t *schema);
 // Checks the names and the kinds of a schema's keywords.
 bool schema_keywords(struct schema *s, const json_t *schema);
 unsigned schema_types(struct schema *s, const json_t *schema); // of "type"; TYPE_ANY without

@@ -638,6 +638,7 @@ def test_what_oneof_lets_through_jsonschema_does_too():
 
 @pytest.mark.parametrize("s,where,what", [
     ("{", "line 1, column 1", "cannot be read as JSON"),
+    ("", "", "found an empty text, expected a JSON Schema"),
     ('{"enum": [18446744073709551616]}', "line 1, column", "cannot be read as JSON: too big integer"),
     ('{"type": "object",\n "properties": {"a": {"minLength": -1}}}', "line 2, column 23 (#/properties/a/minLength)", "minLength is -1"),
     ('{"type": "strin"}', "line 1, column 2 (#/type)", "found strin, expected null"),
@@ -682,6 +683,7 @@ def test_what_oneof_lets_through_jsonschema_does_too():
     ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "(#)", "back to itself"),
     ('{"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, true]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}, "items": {"$ref": "#/$defs/a"}}',
      "#/$defs/a", "back to itself"),
+    ('{"enum": [{"b": 1}], "properties": {"b": {"$ref": "#/properties/b"}}}', "#/properties/b", "back to itself"),
     ('{"type": "string", "minLength": 3, "maxLength": 2}', "line 1, column 1 (#)", "no text at all obeys it: its parts contradict each other"),
     ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "(#/$defs/t/items)", "without end"),
     ('{"properties": {"a": {"$ref": "#"}},\n "required": ["a"], "type": "object"}', "line 1, column 17 (#/properties/a)", "without end"),
