@@ -407,6 +407,8 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
                       .sampler = d->sampler,
                       .has_seed = d->seed_given,
                       .n_predict = d->n_predict};
+    if (n == 0)
+        return refuse(r, 400, NULL, NULL, "found an empty body, expected a JSON object: {...}");
     a->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!a->object)
         return refuse(r, 400, NULL, NULL,

@@ -209,6 +209,8 @@ bool tools_check(const json_t *tools, struct refusal *r)
             json_object_size(f) != n_known || (said && !json_is_string(said)) ||
             (p && !json_is_object(p)))
             return refuse_value(r, "tools", tool, expected);
+        if (json_string_length(json_object_get(f, "name")) == 0)
+            return refuse_value(r, "tools", tool, "a \"name\" that is not empty");
     }
     return true;
 }

@@ -231,6 +231,8 @@ def test_a_body_may_begin_with_a_byte_order_mark(any_served):
     body = json.dumps({"content": "Hi"}).encode()
     assert any_served.ask("/tokenize", b"\xef\xbb\xbf" + body)[::2] == any_served.ask("/tokenize", body)[::2]
     assert any_served.ask("/tokenize", b"\xef\xbb" + body)[0] == 400
+    status, _, answer = any_served.ask("/tokenize", b"")
+    assert status == 400 and answer["error"]["message"] == "found an empty body, expected a JSON object: {...}"
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_both_lengths_and_a_context_beyond_the_training_is_said(home):

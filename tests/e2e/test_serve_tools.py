@@ -124,6 +124,7 @@ def test_tools_calls_and_results_are_rendered_by_the_template_and_are_never_mark
 
 BAD_TOOLS = [
     ("tools", {"tools": {}}), ("tools", {"tools": [{"type": "retrieval"}]}), ("tools", {"tools": [{"type": "function", "function": {"parameters": {}}}]}),
+    ("tools", {"tools": [{"type": "function", "function": {"name": ""}}]}),
     ("tools", {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}), ("tools", {"tools": [{"type": "function", "function": {"name": "f", "x": 1}}]}),
     ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}), ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}),
     ("parallel_tool_calls", {"tools": [TOOL], "parallel_tool_calls": False}), ("response_format", {"tools": [TOOL], "response_format": {"type": "json_object"}}),
