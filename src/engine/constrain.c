@@ -137,12 +137,12 @@ bool constraint_text(struct constraint *c, const char *text, size_t n, struct er
     if (thinking)
         return error_set(err, ERR_USAGE,
                          "what the answer begins with behind its thinking does not obey the "
-                         "grammar (%s): change --prefill, or the grammar",
+                         "grammar (%s): change that beginning, or the grammar",
                          why.text);
     return error_set(
         err, ERR_USAGE,
         "the beginning of the answer obeys the grammar for %zu of its %zu bytes, expected "
-        "for all: change --prefill, or the grammar",
+        "for all: change that beginning, or the grammar",
         n_taken, n);
 }
 
