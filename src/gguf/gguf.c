@@ -178,6 +178,14 @@ static bool part_int(const struct gguf_part *part, const char *key, uint64_t *ou
     return !kv || gguf_kv_uint(kv, UINT32_MAX, out, err);
 }
 
+// A text of part; *out stays as it is when absent.
+static bool part_str(const struct gguf_part *part, const char *key, struct gguf_str *out,
+                     struct error *err)
+{
+    const struct gguf_kv *kv = part_find(part, key);
+    return !kv || gguf_kv_str(kv, out, err);
+}
+
 // Room for one more part; the part is zeroed.
 static struct gguf_part *add_part(struct gguf *g, struct error *err)
 {
@@ -216,6 +224,31 @@ static bool check_part(const struct gguf_part *part, unsigned no, unsigned count
     return true;
 }
 
+// Whether a part is of the model that part 1 is of, as far as it says: parts of two often have
+// names that differ in a letter.
+static bool check_same(const struct gguf_part *first, const struct gguf_part *part,
+                       struct error *err)
+{
+    uint64_t n = 0, n_first = 0;
+    if (!part_int(first, "split.tensors.count", &n_first, err) ||
+        !part_int(part, "split.tensors.count", &n, err))
+        return false;
+    if (part_find(part, "split.tensors.count") && n != n_first)
+        return error_set(err, ERR_MODEL, "split.tensors.count is %llu, expected %llu as in part 1",
+                         (unsigned long long)n, (unsigned long long)n_first);
+    struct gguf_str a = {0}, b = {0};
+    if (!part_str(first, "general.architecture", &a, err) ||
+        !part_str(part, "general.architecture", &b, err))
+        return false;
+    char found[FORMAT_TEXT], expected[FORMAT_TEXT];
+    if (b.data && (a.len != b.len || (b.len > 0 && memcmp(a.data, b.data, b.len) != 0)))
+        return error_set(err, ERR_MODEL,
+                         "general.architecture is \"%s\", expected \"%s\" as in part 1",
+                         format_text(found, sizeof found, b.data, b.len),
+                         format_text(expected, sizeof expected, a.data, a.len));
+    return true;
+}
+
 // Opens every part. *failed_path (may be NULL at success) names the file an error is about.
 static bool open_all(struct gguf *g, const char *path, enum gguf_types types, char *part_path,
                      size_t part_path_size, struct error *err)
@@ -249,7 +282,8 @@ static bool open_all(struct gguf *g, const char *path, enum gguf_types types, ch
                  count);
         if (!open_part(g, part_path, types, err))
             return error_prefix(err, "part %u of %u", i + 1, count);
-        if (!check_part(&g->parts[i], i, count, err))
+        if (!check_part(&g->parts[i], i, count, err) ||
+            !check_same(&g->parts[0], &g->parts[i], err))
             return false;
     }
     uint64_t expected = 0;

@@ -24,7 +24,8 @@ bool gguf_parse_part(struct gguf_part *part, uint32_t file, enum gguf_types type
                      struct error *err);
 
 // The value of kv as an unsigned integer of at most max; ERR_MODEL when it is of another kind or
-// out of range.
+// out of range. As a text; ERR_MODEL when it is none.
 bool gguf_kv_uint(const struct gguf_kv *kv, uint64_t max, uint64_t *out, struct error *err);
+bool gguf_kv_str(const struct gguf_kv *kv, struct gguf_str *out, struct error *err);
 
 #endif

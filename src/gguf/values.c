@@ -149,18 +149,19 @@ bool gguf_get_bool(const struct gguf *g, const char *key, bool required, bool *o
     return true;
 }
 
-bool gguf_get_str(const struct gguf *g, const char *key, bool required, struct gguf_str *out,
-                  struct error *err)
+bool gguf_kv_str(const struct gguf_kv *kv, struct gguf_str *out, struct error *err)
 {
-    const struct gguf_kv *kv;
-    if (!find(g, key, required, &kv, err))
-        return false;
-    if (!kv)
-        return true;
     if (kv->type != GGUF_STRING)
         return wrong_type(kv, "string", err);
     *out = kv->v.s;
     return true;
+}
+
+bool gguf_get_str(const struct gguf *g, const char *key, bool required, struct gguf_str *out,
+                  struct error *err)
+{
+    const struct gguf_kv *kv;
+    return find(g, key, required, &kv, err) && (!kv || gguf_kv_str(kv, out, err));
 }
 
 bool gguf_get_array(const struct gguf *g, const char *key, enum gguf_value_type elem,

@@ -548,8 +548,36 @@ static void split_files_open_from_any_part(void **state)
                 "m-00002-of-00003.gguf: part 2 of 3: cannot open: No such");
     put_part(&b, 1, 3, 3, "b");
     write_file("m-00002-of-00003.gguf", &b);
-    put_part(&b, 0, 3, 4, "a2");
-    write_file("m-00001-of-00003.gguf", &b);
+    put_header(&b, 3, 1, 2);
+    put_kv_u32(&b, "split.no", 1);
+    put_kv_u32(&b, "split.count", 3);
+    put_tensor(&b, "b", QUANT_F32, 1, (const uint64_t[]){4}, 0);
+    put_padding(&b, 32);
+    put_bytes(&b, 2, 16);
+    write_file("m-00002-of-00003.gguf", &b); // a part need not say of how many tensors it is one
+    struct error err = {0};
+    struct gguf *g = gguf_open(file("m-00001-of-00003.gguf"), &err);
+    assert_non_null(g);
+    gguf_free(g);
+    put_part(&b, 1, 3, 5, "b");
+    write_file("m-00002-of-00003.gguf", &b);
+    refuse_file("m-00001-of-00003.gguf",
+                "m-00002-of-00003.gguf: split.tensors.count is 5, expected 3 as in part 1");
+    for (uint32_t i = 0; i < 2; i++) {
+        put_header(&b, 3, 0, 4);
+        put_kv_u32(&b, "split.no", i);
+        put_kv_u32(&b, "split.count", 2);
+        put_kv_u32(&b, "split.tensors.count", 0);
+        put_kv_str(&b, "general.architecture", i == 0 ? "llama" : "qwen2");
+        write_file(i == 0 ? "n-00001-of-00002.gguf" : "n-00002-of-00002.gguf", &b);
+    }
+    refuse_file("n-00002-of-00002.gguf",
+                "general.architecture is \"qwen2\", expected \"llama\" as in part 1");
+    for (uint32_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "m-%05u-of-00003.gguf", i + 1);
+        put_part(&b, i, 3, 4, (const char *[]){"a2", "b", "a"}[i]);
+        write_file(name, &b);
+    }
     refuse_file("m-00003-of-00003.gguf", "split.tensors.count is 4, but the parts have 3");
     put_part(&b, 0, 3, 4, "a2");
     write_file("renamed.gguf", &b);
