@@ -87,7 +87,8 @@ bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
     return answer(b, prompt, false, err);
 }
 
-// Says what is not answered because the line before failed: lines that are there, or may come.
+// Says what is not answered because the line before failed or was interrupted: lines that are
+// there, or may come.
 static void say_rest(const struct batch *b, struct line_reader *in)
 {
     enum { MOST_BLANK = 1000 };
@@ -124,10 +125,9 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
         }
         if (!batch_prompt(before, text, n, &prompt, err) || !answer(b, &prompt, true, err)) {
             ok = false;
-            if (!err || err->code != ERR_INTERRUPTED) {
+            if (!err || err->code != ERR_INTERRUPTED)
                 error_prefix(err, "line %zu", in.number);
-                say_rest(b, &in);
-            }
+            say_rest(b, &in);
         }
     }
     if (ok && next == LINE_TOO_LONG) {

@@ -243,6 +243,20 @@ def test_others_are_answered_while_a_long_line_is_prepared(home, hokku, shim, tm
         assert without_times(json.loads(hokku(*SAMPLED, "-n", 20, "--lines", "--json", input=line.strip()).stdout)) == without_times(j)
 
 
+@pytest.mark.parametrize("lines,ended,said", [
+    (b"hi\nthere\n", True, b"hokku: what comes behind line 1 is not answered\n"), (b"hi\n\n", True, b""),
+    (b"hi\n", False, b"hokku: standard input was not read to its end\n")])
+def test_interrupted_turns_say_what_is_not_answered(home, lines, ended, said):
+    with started(home, *SAMPLED, "--turns", "--ignore-eos", "--overflow", "shift", "-n", -1, stdin=subprocess.PIPE) as p:
+        p.stdin.write(lines)
+        p.stdin.close() if ended else p.stdin.flush()
+        assert p.stdout.read(1)
+        p.send_signal(signal.SIGINT)
+        p.stdout.read()
+        err = p.stderr.read()
+        assert p.wait(timeout=20) == -signal.SIGINT and err == said, err
+
+
 def test_interrupted_behind_the_last_answer_it_is_said_that_there_was_more_to_read(home):
     with started(home, *SAMPLED, "--lines", stdin=subprocess.PIPE) as p:
         p.stdin.write(b"hi\n")
