@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mapped.h"
 #include "base/out.h"
 #include "cli/shipped.h"
 #include "term/answer_options.h"
@@ -102,7 +103,7 @@ static void say_rest(const struct batch *b, struct line_reader *in)
         if (next != LINE_THERE || !batch_is_blank(text, n))
             break;
     }
-    if (b->opt->quiet)
+    if (b->opt->quiet || mapped_failed())
         return;
     if (next == LINE_THERE || next == LINE_TOO_LONG)
         out_say("hokku: what comes behind line %zu is not answered", number);

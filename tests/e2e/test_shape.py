@@ -187,7 +187,7 @@ def test_the_beginning_that_the_user_gives_is_part_of_it(hokku):
     r = hokku(*BUILTIN, "--prefill", '{"name":"Ba', "-j", json.dumps(PERSON), "Hi")
     assert r.returncode == 0 and json.loads(r.stdout)["name"].startswith("Ba")
     r = hokku(*BUILTIN, "--prefill", "Sure: ", "-j", json.dumps(PERSON), "Hi")
-    assert r.returncode == 2 and b"--prefill" in r.stderr
+    assert r.returncode == 2 and b"change that beginning, or the grammar" in r.stderr
 
 
 def test_an_answer_on_channels_obeys_in_its_final_message(hokku, tmp_path):
