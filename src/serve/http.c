@@ -441,7 +441,7 @@ static struct call *call_begin(struct http *h, struct MHD_Connection *c)
 // path. (NULL: what on_request then finds as the state of a new request.)
 static void *drop_parameters(void *cls, const char *uri, struct MHD_Connection *c)
 {
-    char *parameters = uri ? strchr(uri, '?') : NULL;
+    char *parameters = (char *)(uintptr_t)(uri ? strchr(uri, '?') : NULL);
     (void)cls, (void)c;
     if (parameters && parameters[1])
         parameters[1] = '\0';
