@@ -87,20 +87,21 @@ static struct val global_raise(struct run *r, struct val self, const struct val 
 }
 
 // The format for the C library, without what Python's naive datetime has of its own: %f is of a
-// clock of whole seconds, and %z and %Z of no zone. Returns its end.
+// clock of whole seconds, and %z, %:z (since Python 3.12) and %Z of no zone. Returns its end.
 static char *put_pattern(char *to, const struct str *format)
 {
     for (size_t i = 0; i < format->n; i++) {
         const char of = format->p[i] == '%' && i + 1 < format->n ? format->p[i + 1] : '\0';
+        const bool colon = of == ':' && i + 2 < format->n && format->p[i + 2] == 'z';
         if (of == 'f') {
             memcpy(to, "000000", 6);
             to += 6;
-        } else if (of != 'z' && of != 'Z') {
+        } else if (of != 'z' && of != 'Z' && !colon) {
             *to++ = format->p[i];
             if (of)
                 *to++ = of;
         }
-        i += of != '\0';
+        i += (of != '\0') + colon;
     }
     return to;
 }

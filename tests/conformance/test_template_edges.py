@@ -71,7 +71,7 @@ CORNERS = [
     "{% filter int %}12{% endfilter %}", "{% set x | length %}abc{% endset %}{{ x }}", "{% set x | length %}abc{% endset %}{{ x + 1 }}",
     # dates: no zone, and whole seconds
     "{{ strftime_now('%f') }}", "{{ strftime_now('%z|%Z|%f|%%f|%%%f') }}",
-    "{{ strftime_now('%Y-%m-%d %H:%M:%S %j %U %W %a %A %b %B %p %y %c %x %X') }}", "{{ strftime_now('%:z') }}", "{{ strftime_now('%-d %-m %_d') }}",
+    "{{ strftime_now('%Y-%m-%d %H:%M:%S %j %U %W %a %A %b %B %p %y %c %x %X') }}", "{{ strftime_now('%:z|%%:z|%:y|%:') }}", "{{ strftime_now('%-d %-m %_d') }}",
     "{{ strftime_now('%') }}", "{{ strftime_now('%Q %') }}", "{{ strftime_now('') }}", "{{ strftime_now('%z') }}",
     # strings that are safe
     "{{ ('<b>'|safe).replace('b', '<i>') }}", "{{ ('<b>'|safe).replace('<', '&') }}", "{{ ('<b>%s'|safe) % '<i>' }}",

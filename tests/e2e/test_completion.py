@@ -259,7 +259,7 @@ def test_zsh_completes_also_where_its_completion_is_sourced(home, tmp_path, sess
 def test_hostile_sessions_are_not_run_and_not_shown(shell, sessions):
     for line in ("hokku --session ", "hokku --session '", "hokku --session $", "hokku replay a", "hokku --session \\`"):
         shown = shell.list(line)
-        for attack in (b"touch PWNED", b"\x1b]0", b"\x9b", b"\xe2\x80\xae"):
+        for attack in (b"touch PWNED", b"\x1b]0;t\x07", b"\x9b", b"\xe2\x80\xae"):
             assert attack not in shown.replace(line.encode(), b""), shown
     assert b"work" in shell.list("hokku --session ")
     assert shell.tab("hokku --session ä")[1] == "ä日本😀".encode()

@@ -180,6 +180,8 @@ def test_a_socket_that_systemd_has_opened_is_taken(home):
 
 
 BODY = b'{"content": "hi"}'
+# libmicrohttpd 1.0 refuses some itself, in HTML, before the program sees them.
+REFUSES_ITSELF = subprocess.run(["pkg-config", "--atleast-version=1", "libmicrohttpd"], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("headers", [b"Host: localhost\r\nContent-Length: 17\r\nContent-Length: 5", b"Host: localhost\r\nContent-Length: 5\r\nContent-Length: 17",
@@ -203,7 +205,8 @@ def test_a_request_that_others_may_read_otherwise_is_refused_and_its_connection_
     with contextlib.suppress(ConnectionResetError):
         while piece := c.recv(65536):
             got += piece
-    assert got.startswith(b"HTTP/1.1 400") and got.count(b"HTTP/1.1") == 1 and b'"error"' in got and b"expected" in got, got
+    assert got.startswith(b"HTTP/1.1 400") and len(re.findall(rb"HTTP/1\.1 \d", got)) == 1, got
+    assert (b'"error"' in got and b"expected" in got) or (REFUSES_ITSELF and b"<title>" in got and b"Connection: close" in got), got
 
 
 @pytest.mark.parametrize("length, status", [(b"abc", 400), (b"-5", 400), (b"5, 6", 400), (b"", 400), (b"9" * 30, 413)])

@@ -77,8 +77,9 @@ static void short_convolutions_agree(void)
                 }
             x.check_kept(&after[span.to * stride + 3], span.n);
         }
-        check(std::equal(&before[0], &before[stride], &after[0]) &&
-                  std::equal(&before[6 * stride], &before[7 * stride], &after[6 * stride]),
+        check(std::equal(before.data(), before.data() + stride, after.data()) &&
+                  std::equal(before.data() + 6 * stride, before.data() + 7 * stride,
+                             after.data() + 6 * stride),
               "other slots were written");
     }
 }
@@ -203,8 +204,9 @@ static void delta_nets_agree(void)
         const std::vector<float> y = run(net, rows, 0, pass, states), after = states.get();
         for (const struct state_span &span : pass.spans)
             check_span(net, rows, span, before, y, after, span.to, 2e-5);
-        check(std::equal(&before[0], &before[stride], &after[0]) &&
-                  std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+        check(std::equal(before.data(), before.data() + stride, after.data()) &&
+                  std::equal(before.data() + 5 * stride, before.data() + 7 * stride,
+                             after.data() + 5 * stride),
               "heads of %u: other slots were written", one.delta.n_state);
     }
 }
@@ -237,9 +239,11 @@ static void check_in_chunks(struct random_stream &r, const LAYER &layer, const R
         shorter.n = (i + 1) * STATES_EVERY;
         check_span(layer, rows, shorter, before, y, after, span.within[i], tolerance);
     }
-    check(std::equal(&before[0], &before[stride], &after[0]) &&
-              std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
-              std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+    check(std::equal(before.data(), before.data() + stride, after.data()) &&
+              std::equal(before.data() + 2 * stride, before.data() + 3 * stride,
+                         after.data() + 2 * stride) &&
+              std::equal(before.data() + 5 * stride, before.data() + 7 * stride,
+                         after.data() + 5 * stride),
           "%s of %u: other slots were written", what, n_state);
 }
 
@@ -399,8 +403,9 @@ static void state_spaces_agree(void)
         const std::vector<float> y = run(space, in, 0, pass, states), after = states.get();
         for (const struct state_span &span : pass.spans)
             check_span(space, in, span, before, y, after, span.to, 2e-5);
-        check(std::equal(&before[0], &before[stride], &after[0]) &&
-                  std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+        check(std::equal(before.data(), before.data() + stride, after.data()) &&
+                  std::equal(before.data() + 5 * stride, before.data() + 7 * stride,
+                             after.data() + 5 * stride),
               "states of %u: other slots were written", one.ssm.n_state);
     }
 }
@@ -476,7 +481,7 @@ static void what_is_not_finite_stays_visible(void)
                 device_array<float> states(std::vector<float>(space.stride()));
                 const std::vector<float> y = run(space, with, 0, pass, states, {}, in_chunks);
                 auto visible = [&](uint32_t row) {
-                    return std::any_of(&y[row * n_inner], &y[(row + 1) * n_inner],
+                    return std::any_of(y.data() + row * n_inner, y.data() + (row + 1) * n_inner,
                                        [](float v) { return !std::isfinite(v); });
                 };
                 const bool kept = (at >= n_inner && at < c) || at >= t;

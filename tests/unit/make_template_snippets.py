@@ -49,7 +49,9 @@ def environment():
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc).replace(tzinfo=None).strftime(f)
+    now = datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc).replace(tzinfo=None)
+    # (%:z as Python has it since 3.12.)
+    env.globals["strftime_now"] = lambda f: now.strftime(re.sub("%(%|:z)", lambda m: m[0] if m[1] == "%" else "", f))
     return env
 
 
