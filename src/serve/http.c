@@ -606,6 +606,9 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
     // (The door keeps the limit. One of libmicrohttpd's own would be met by those who come at once,
     // which a thread of it has not counted yet, and there 0.9.75 keeps a lock for ever.)
     const struct door_params door = {n_conns, most_connections(), enter, h};
+    // libmicrohttpd 1.0 joins the lines of a header before it can be seen that there were two: told
+    // to be strict it refuses them. (0.9.75 then writes the head of one more answer twice.)
+    const int strict = mhd.get_version()[0] != '0';
     h->daemon = mhd.start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0,
         NULL, NULL, on_request, h, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
@@ -613,8 +616,8 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
         (unsigned)INT_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->timeout, MHD_OPTION_NOTIFY_COMPLETED,
         on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, h, MHD_OPTION_URI_LOG_CALLBACK, drop_parameters, h,
-        MHD_OPTION_END);
+        MHD_OPTION_STRICT_FOR_CLIENT, strict, MHD_OPTION_UNESCAPE_CALLBACK, unescape, h,
+        MHD_OPTION_URI_LOG_CALLBACK, drop_parameters, h, MHD_OPTION_END);
     if (h->daemon && (h->door = door_open(l->fd, &door, err))) {
         l->fd = -1;
         return h;
