@@ -200,11 +200,8 @@ static inline unsigned __vneg4(unsigned v)
 
 // Floats. The fast versions are the exact ones here: tests compare within tolerances, and what must
 // be bit-equal uses none of them.
-static inline float rsqrtf(float x)
-{
-    return 1.0f / sqrtf(x);
-}
 // (Macros, because glibc's <math.h> declares these names.)
+#define rsqrtf(x)          (1.0f / sqrtf(x))
 #define __expf(x)          expf(x)
 #define __exp10f(x)        powf(10.0f, (x))
 #define __logf(x)          logf(x)
