@@ -145,8 +145,22 @@ static bool check(const struct options *o, const struct group *g, struct error *
     return true;
 }
 
+// -q of the command line is no error beside what is to be said, but counts where others say that.
+static void quieten(struct options *o)
+{
+    static const char *const said[] = {"--verbose", "--stats"};
+    if (!o->quiet || !o->given[option_row(row_of(o->tool, "--quiet"))])
+        return;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (!o->given[option_row(row_of(o->tool, said[i]))])
+            turn_off(o, row_of(o->tool, said[i]));
+    if (!o->json && !o->given[option_row(row_of(o->tool, "--logprobs"))])
+        o->logprobs = 0;
+}
+
 bool options_exclude(struct options *o, struct error *err)
 {
+    quieten(o);
     for (size_t i = 0; i < N_GROUPS; i++)
         if (is_for(&groups[i], o->tool))
             yield_to_command_line(o, &groups[i]);

@@ -43,6 +43,16 @@ def test_the_command_line_counts(hokku, saved, stories, tmp_path, env, args, fil
         assert got["text"] == "1"
 
 
+def test_quiet_on_the_command_line_counts_where_others_have_more_said(hokku, tmp_path):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text("logprobs 2\nstats\n")
+    env = {"HOKKU_VERBOSE": "1"}
+    assert hokku(*N, "-q", "hi", env=env).stderr == b""
+    assert [len(p["top"]) for p in finished(hokku(*N, "-q", "--json", "hi", env=env))["logprobs"]] == [2]
+    assert b"context" in hokku(*N, "-q", "--stats", "hi").stderr and b"seed" in hokku(*N, "-q", "-v", "hi").stderr
+    assert b"context" in hokku(*N, "--stats", "hi", env={"HOKKU_QUIET": "1"}).stderr
+
+
 @pytest.mark.parametrize("env", [True, False])
 def test_a_saved_conversation_keeps_its_system_prompt_and_the_configurations_is_for_new_ones(hokku, saved, tmp_path, env):
     hokku(*N, "--session", "own", "-sys", "Be brief.", "hi")
