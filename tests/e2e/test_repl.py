@@ -229,7 +229,8 @@ def test_unknown_commands_and_settings_name_the_nearest(chat, stories):
     assert "did you mean temp;" in c.say("/set temperature 1") and "did you mean n-predict" in c.say("/set max_tokens 1")
     for typed, meant in [("/regen", "/retry"), ("/new", "/clear"), ("/open x", "/read"), ("/List", "/sessions"), ("/q", "/quit"), ("/set system Be brief", "/system TEXT"),
                          ("/set parameter temperature 1", "/set NAME VALUE"), ("/set format json", "/set schema @FILE"), ("/set verbose", "/stats"),
-                         ("/set model x.gguf", "/model FILE"), ("/set prefill x", "/prefill TEXT"), ("/seed 5", "/set seed"), ("/resume x", "/load")]:
+                         ("/set model x.gguf", "/model FILE"), ("/set prefill x", "/prefill TEXT"), ("/seed 5", "/set seed"), ("/resume x", "/load"),
+                         ("/ls", "/sessions"), ("/rm x", "/delete"), ("/cp x", "/fork"), ("/info", "/show"), ("/attach x", "/read"), ("/set -n 5", "n-predict")]:
         assert f", did you mean {meant};" in c.say(typed), typed
     for typed in ("/cancel", "/opne", "/stp", "/xyz"):  # that a command of as many letters is no nearer than a word is
         assert "did you mean" not in c.say(typed), typed
