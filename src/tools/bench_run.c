@@ -155,7 +155,8 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
     struct numbers depths = {"--n-depth", "depths", 0, INT32_MAX};
     struct numbers batches = {"--batch", "batches", 1, ENGINE_MAX_PARTS};
     uint32_t deepest = 0, widest = 0;
-    if (!tool_arguments(o, 0, 0, "none", err) || !check_runs(o, err))
+    if (!tool_arguments(o, 0, 0, "none: -m FILE or -hf USER/REPO names the model", err) ||
+        !check_runs(o, err))
         return false;
     if (!read_numbers(&o->bench_depth, &depths, err) ||
         !read_numbers(&o->bench_batch, &batches, err))

@@ -20,6 +20,11 @@ def test_json_has_every_run_with_its_spread_and_the_first_token(hokku, stories):
     assert j["clocks"] is None and "kernels" not in j  # a CPU: neither is known
 
 
+def test_a_model_without_its_option_is_told_the_option(hokku, stories):
+    r = hokku("bench", stories)
+    assert r.returncode == 2 and b"found 1 argument, expected none: -m FILE" in r.stderr, r
+
+
 def test_the_table_says_where_the_first_token_counts_from(hokku, stories):
     r = hokku("bench", "-m", stories, *SMALL)
     assert r.returncode == 0, r.stderr
