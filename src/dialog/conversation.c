@@ -361,7 +361,7 @@ static bool run_answer(struct conversation *c, struct answering *a, struct messa
     struct session *s = &c->session;
     s->progress = a->p->on_prefill ? prefill_progress : NULL;
     s->progress_user = a;
-    s->stats.n_dropped += a->n_dropped;
+    s->stats.n_dropped = a->n_dropped;
     bool ok = session_speculate(s, a->p->spec, err) &&
               session_sync(s, a->prefix.data, a->prefix.len, c->cancel, err);
     s->progress = NULL;

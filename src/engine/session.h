@@ -19,7 +19,7 @@ struct session_stats {  // of the last sync and generate
     size_t n_steps; // of generate: fewer than tokens where drafts came true
     size_t n_drafted, n_accepted;
     double prefill_s, decode_s, first_token_s; // seconds; first_token_s from the start of sync
-    size_t n_dropped;                          // by --overflow drop|shift since the session began
+    size_t n_dropped;                          // by --overflow drop|shift
 };
 
 struct session {
