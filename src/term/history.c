@@ -10,7 +10,8 @@
 #include "base/file.h"
 #include "base/place.h"
 
-enum { MAX_BYTES = 16 << 20 }; // read from its end: large pastes must not cost the history
+// The file is read from its end: large pastes must not cost the history.
+enum { MAX_BYTES = 16 << 20, MAX_ENTRY = 1 << 20 };
 
 static bool escape(const char *s, struct buf *out)
 {
@@ -103,6 +104,10 @@ static bool is_cut_off(int fd)
 bool history_append(const char *path, const char *entry, struct error *err)
 {
     struct buf line = {0};
+    if (strlen(entry) > MAX_ENTRY)
+        return error_set(err, ERR_FAIL,
+                         "a message of %zu bytes, expected at most %d (shorter ones are kept)",
+                         strlen(entry), MAX_ENTRY);
     bool ok = place_make_parents(path, err);
     if (ok) {
         int fd = place_open(path, O_RDWR | O_CREAT | O_APPEND, err);

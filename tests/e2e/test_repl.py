@@ -182,6 +182,23 @@ def test_history_is_kept_private_and_comes_back(chat, stories, home):
     assert "a line to remember" in c.say("/context")
 
 
+def test_a_message_too_long_for_the_history_costs_no_other(chat, stories, home, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nhead -c 1100000 /dev/zero | tr '\\0' 'z' > \"$1\"\n")
+    editor.chmod(0o700)
+    c = chat("-m", stories, *PLAIN, "-n", 4, env={"VISUAL": str(editor)})
+    c.say("one to remember")
+    c.p.send("/editor\r")
+    c.p.expect("zzz")
+    c.p.send("\r")
+    c.p.expect("the history is not kept: a message of 1100000 bytes, expected at most 1048576")
+    c.ready()
+    c.say("and another")
+    assert c.leave() == 0
+    with open(os.path.join(home["XDG_STATE_HOME"], "hokku", "history")) as f:
+        assert f.read().split("\n") == ["one to remember", "/editor", "and another", ""]
+
+
 def test_a_damaged_history_loses_no_line_but_the_damaged(chat, stories, home):
     path = os.path.join(home["XDG_STATE_HOME"], "hokku", "history")
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
