@@ -1,4 +1,4 @@
-// Commands that bring a text in or take one out: files, the clipboard, an editor, saved sessions.
+// Commands that bring a text in or take one out: files, the clipboard, an editor.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,44 +198,6 @@ bool repl_edit(struct repl *r, const char *text, struct error *err)
 bool action_editor(struct repl *r, char *arg, struct error *err)
 {
     return repl_edit(r, arg, err);
-}
-
-// ---------------------------------------------------------------------------------------- sessions
-
-bool action_rename(struct repl *r, char *arg, struct error *err)
-{
-    char *to = strpbrk(arg, " \t");
-    if (!to)
-        return error_set(err, ERR_USAGE, "/rename: found one name, expected NAME NEW");
-    *to++ = '\0';
-    to += strspn(to, " \t");
-    if (repl_is_in(r, arg))
-        return error_set(err, ERR_USAGE, "this is session %s: /fork %s, then /delete %s", arg, to,
-                         arg);
-    if (repl_is_in(r, to))
-        return error_set(err, ERR_USAGE, "this is session %s: choose another name for %s", to, arg);
-    struct buf path = {0};
-    bool ok =
-        repl_saved_path(r, arg, &path, err) && session_rename(r->opt->state_dir, arg, to, err);
-    if (ok) {
-        shelf_renamed(&r->shelf, arg, to);
-        view_say(&r->view, "(%s is now %s)\n", arg, to);
-    }
-    buf_release(&path);
-    return ok;
-}
-
-bool action_delete(struct repl *r, char *arg, struct error *err)
-{
-    if (repl_is_in(r, arg))
-        return error_set(err, ERR_USAGE, "this is session %s: leave it first, with /clear or /load",
-                         arg);
-    struct buf path = {0};
-    bool ok = repl_saved_path(r, arg, &path, err) && session_remove(r->opt->state_dir, arg, err);
-    if (ok)
-        view_say(&r->view, "(session %s is removed)\n", arg);
-    buf_release(&path);
-    return ok;
 }
 
 bool action_export(struct repl *r, char *arg, struct error *err)
