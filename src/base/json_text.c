@@ -1,11 +1,116 @@
 #include "base/json_text.h"
 
 #include <errno.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/format.h"
+
+// jansson 2.14 goes on where it has no memory for the next byte of a string: with a text that lacks
+// it, or beyond the end of what it has. So the first allocation that fails while a text is read
+// ends that here, and what there is of it by then, which is in a list, goes.
+struct block {
+    struct block *next, *prev; // NULL: in no list
+};
+
+struct reading {
+    struct block blocks; // the list: it begins and ends here
+    jmp_buf escape;
+};
+
+static _Thread_local struct reading *reading;
+static _Thread_local bool no_memory;
+
+static void *allocate(size_t n)
+{
+    struct block *b = n < SIZE_MAX - sizeof *b ? malloc(sizeof *b + n) : NULL;
+    no_memory |= !b;
+    if (!b && reading)
+        longjmp(reading->escape, 1);
+    if (!b)
+        return NULL;
+    struct block *last = reading ? reading->blocks.prev : NULL;
+    *b = (struct block){reading ? &reading->blocks : NULL, last};
+    if (reading)
+        last->next = reading->blocks.prev = b;
+    return b + 1;
+}
+
+static void release(void *p)
+{
+    struct block *b = p ? (struct block *)p - 1 : NULL;
+    if (b && b->next) {
+        b->prev->next = b->next;
+        b->next->prev = b->prev;
+    }
+    free(b);
+}
+
+// (Before there is anything of jansson's.)
+__attribute__((constructor)) static void allocate_for_jansson(void)
+{
+    json_set_alloc_funcs(allocate, release);
+}
+
+bool json_lost(void)
+{
+    const bool lost = no_memory;
+    no_memory = false;
+    return lost;
+}
+
+static int put_bytes(const char *s, size_t n, void *out)
+{
+    return buf_append(out, s, n) ? 0 : -1;
+}
+
+char *json_written(const json_t *j, size_t flags)
+{
+    struct buf out = {0};
+    const bool ok = json_dump_callback(j, put_bytes, &out, flags) == 0;
+    if (!json_lost() && ok)
+        return out.data;
+    buf_release(&out);
+    return NULL;
+}
+
+// (A function of its own: longjmp changes none of its caller's variables.)
+static json_t *load(struct reading *r, const char *text, size_t n, size_t flags, json_error_t *why)
+{
+    if (setjmp(r->escape))
+        return NULL;
+    return json_loadb(text, n, flags, why);
+}
+
+json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *why)
+{
+    struct reading r = {.blocks = {&r.blocks, &r.blocks}};
+    const bool before = json_lost();
+    reading = &r;
+    json_t *j = load(&r, text, n, flags, why);
+    reading = NULL;
+    const bool lost = json_lost();
+    no_memory = before;
+    for (struct block *b = r.blocks.next, *next; b != &r.blocks; b = next) {
+        next = b->next;
+        if (lost)
+            free(b);
+        else
+            *b = (struct block){0};
+    }
+    if (!lost)
+        return j;
+    snprintf(why->text, sizeof why->text, "out of memory");
+    why->text[sizeof why->text - 1] = (char)json_error_out_of_memory; // as jansson has it
+    return NULL;
+}
+
+bool json_no_memory(const json_error_t *why)
+{
+    return json_error_code(why) == json_error_out_of_memory;
+}
 
 json_t *json_text(const char *s, size_t n)
 {
@@ -41,7 +146,7 @@ void json_drop_nulls(json_t *v)
 
 static bool put_leaf(struct buf *out, const json_t *v, size_t flags)
 {
-    char *text = json_dumps(v, flags | JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_written(v, flags | JSON_COMPACT | JSON_ENCODE_ANY);
     const bool ok = text && buf_puts(out, text);
     free(text);
     return ok;
@@ -85,7 +190,7 @@ char *json_line(const json_t *v, size_t flags)
 
 bool json_put(json_t *j, size_t flags, struct buf *out)
 {
-    char *text = j ? json_dumps(j, flags) : NULL;
+    char *text = j ? json_written(j, flags) : NULL;
     if (text)
         buf_printf(out, "%s\n", text);
     else

@@ -29,6 +29,17 @@ char *json_line(const json_t *v, size_t flags);
 // it, and out has failed.
 bool json_put(json_t *j, size_t flags, struct buf *out);
 
+// json_loadb, which has no way of its own to do without memory: *why says so then (json_no_memory).
+json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *why);
+bool json_no_memory(const json_error_t *why); // of a text that could not be read
+
+// Whether jansson had no memory for something in this thread since that was last asked: what was
+// made since then may be without it.
+bool json_lost(void);
+// json_dumps, which leaves out what it has no room for: NULL where it, or json_lost, does. The
+// caller frees it (what jansson itself gives, free() does not free).
+char *json_written(const json_t *j, size_t flags);
+
 // What stands behind jansson's words (why->text) of what cannot be read: which numbers can be,
 // where it was one that cannot.
 const char *json_expected(const json_error_t *why);

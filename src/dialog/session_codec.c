@@ -65,8 +65,10 @@ static float read_f32(struct codec_cursor *c)
 
 bool codec_ids(struct codec_cursor *c, size_t n, uint32_t n_vocab, struct ids *out)
 {
-    if (n > c->n / 4 || !ids_reserve(out, n))
+    if (n > c->n / 4)
         return !(c->failed = true);
+    if (!ids_reserve(out, n))
+        return !(c->failed = c->no_memory = true);
     for (size_t i = 0; i < n; i++) {
         uint32_t id = codec_u32(c);
         if (c->failed || id >= n_vocab)
@@ -230,8 +232,10 @@ static bool get_message(struct codec_cursor *c, struct message *m, size_t index,
     m->partial = flags & FLAG_PARTIAL;
     size_t n_text = small(c, c->n);
     const void *text = codec_bytes(c, n_text);
-    if (!text || !buf_append(&m->text, text, n_text))
+    if (!text)
         return false;
+    if (!buf_append(&m->text, text, n_text))
+        return !(c->no_memory = true);
     if (m->role != ROLE_ASSISTANT)
         return !c->failed && flags == 0 && (m->role == ROLE_USER || index == 0);
     m->n_prefill = small(c, c->n);
@@ -246,7 +250,7 @@ static bool get_message(struct codec_cursor *c, struct message *m, size_t index,
     size_t n_runs = small(c, c->n / 64);
     m->runs = n_runs ? calloc(n_runs, sizeof *m->runs) : NULL;
     if (n_runs && !m->runs)
-        return false;
+        return !(c->no_memory = true);
     for (; m->n_runs < n_runs && !c->failed; m->n_runs++) {
         struct answer_run *r = &m->runs[m->n_runs];
         get_run(c, r, m->ids.len, index, n_vocab);
@@ -264,7 +268,7 @@ bool codec_messages(struct codec_cursor *c, struct conversation *conv, uint32_t 
         return false;
     conv->messages = calloc(n + 1, sizeof *conv->messages);
     if (!conv->messages)
-        return false;
+        return !(c->no_memory = true);
     conv->cap = n + 1;
     for (size_t i = 0; i < n; i++) {
         conv->n_messages = i + 1;

@@ -14,7 +14,8 @@ bool codec_put_messages(struct buf *b, const struct conversation *c); // the liv
 struct codec_cursor {
     const unsigned char *p;
     size_t n;
-    bool failed; // sticky: a value was asked for that is not there, or is impossible
+    bool failed;    // sticky: a value was asked for that is not there, or is impossible
+    bool no_memory; // for what was read
 };
 
 uint32_t codec_u32(struct codec_cursor *c);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/place.h"
 #include "dialog/session_codec.h"
 #include "dialog/session_log.h"
@@ -194,7 +195,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     }
     struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p->messages), .n = p->messages.len};
     if (!codec_messages(&cur, &fresh, n_vocab)) {
-        log_damaged(path, "its messages cannot be read", err);
+        log_unreadable(path, &cur, "its messages cannot be read", err);
         goto done;
     }
     fresh.now = number_of(p->meta, "now");
@@ -296,7 +297,7 @@ bool session_file_text(const char *path, struct conversation *c, struct error *e
     bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_MESSAGES, NULL, err);
     struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p.messages), .n = p.messages.len};
     if (ok && !codec_messages(&cur, c, INT32_MAX))
-        ok = log_damaged(path, "its messages cannot be read", err);
+        ok = log_unreadable(path, &cur, "its messages cannot be read", err);
     session_parts_release(&p);
     if (fd >= 0)
         close(fd);
@@ -480,12 +481,12 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     const size_t n_tokens = c->behind ? 0 : seq_len(c->session.seq);
     const struct engine *e = c->session.engine;
     const struct model *m = c->model;
+    json_lost(); // of what came before
     json_t *j = json_object();
-    if (!j)
-        return NULL;
     json_object_set_new(j, "program", json_string("hokku"));
     json_object_set_new(j, "model", safe_string(m->name));
     char *full = m->gguf ? realpath(gguf_file_path(m->gguf, 0), NULL) : NULL;
+    const bool no_path = m->gguf && !full && errno == ENOMEM;
     if (full)
         json_object_set_new(j, "model_path", safe_string(full));
     free(full);
@@ -518,7 +519,7 @@ static char *describe(const struct conversation *c, const json_t *settings, size
         json_object_del(j, of_memory[i]);
         json_object_set(j, of_memory[i], json_object_get(memory, of_memory[i]));
     }
-    char *text = json_dumps(j, JSON_COMPACT);
+    char *text = no_path ? NULL : json_written(j, JSON_COMPACT);
     json_decref(j);
     return text;
 }

@@ -40,6 +40,13 @@ bool log_damaged(const char *path, const char *what, struct error *err)
                      path, what);
 }
 
+bool log_unreadable(const char *path, const struct codec_cursor *c, const char *what,
+                    struct error *err)
+{
+    return c->no_memory ? error_oom(err, "what a session holds", c->n)
+                        : log_damaged(path, what, err);
+}
+
 bool log_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n, struct error *err)
 {
     unsigned char *p = dst;

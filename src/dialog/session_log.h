@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+struct codec_cursor;
+
 enum { LOG_VERSION = 2, LOG_TAG = 4 };
 extern const char log_magic[8];
 
@@ -37,6 +39,9 @@ void log_file_release(struct log_file *f); // zeroed is fine
 bool log_file_payload(const struct log_file *f, const struct log_record *r, void *dst, bool *good,
                       struct error *err);
 bool log_damaged(const char *path, const char *what, struct error *err); // false
+// The same of what a cursor could not read, if it was not for want of memory.
+bool log_unreadable(const char *path, const struct codec_cursor *c, const char *what,
+                    struct error *err);
 // Exactly n bytes at offset.
 bool log_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n, struct error *err);
 

@@ -103,7 +103,10 @@ static bool check_meta(const json_t *meta, const char *path, struct error *err)
 bool session_parts_meta(struct session_parts *p, const char *path, const char *text, size_t n,
                         struct error *err)
 {
-    p->meta = n <= SESSION_META ? json_loadb(text, n, 0, NULL) : NULL;
+    json_error_t why = {0};
+    p->meta = n <= SESSION_META ? json_read(text, n, 0, &why) : NULL;
+    if (!p->meta && json_no_memory(&why))
+        return error_oom(err, "the description of a session", n);
     if (!json_is_object(p->meta))
         return log_damaged(path, "its description is no JSON object of at most 4 MiB", err);
     return check_meta(p->meta, path, err);
@@ -209,7 +212,7 @@ static bool gather_timeline(struct session_parts *p, const struct log_file *f, s
             p->timeline.len = (size_t)r->begin;
             struct codec_cursor c = {.p = (unsigned char *)bytes.data, .n = bytes.len};
             ok = codec_ids(&c, (size_t)n, INT32_MAX, &p->timeline) ||
-                 log_damaged(f->path, "its token timeline cannot be read", err);
+                 log_unreadable(f->path, &c, "its token timeline cannot be read", err);
             cut_pieces(p, r->begin);
         } else if (strcmp(r->tag, "KVCH") == 0) {
             uint64_t held = p->n_pieces > 0 ? p->pieces[p->n_pieces - 1].use : 0;

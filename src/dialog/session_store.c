@@ -270,10 +270,12 @@ static bool is_file(const char *name)
 
 bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err)
 {
-    struct error none;
+    struct error none = {0};
     buf_clear(path);
     if (session_path(state_dir, name, path, &none) && access(path->data, F_OK) == 0)
         return true;
+    if (none.code == ERR_MEMORY)
+        return error_oom(err, "a path", strlen(name));
     buf_clear(path);
     if (is_file(name))
         return buf_puts(path, name) || error_oom(err, "a path", strlen(name));

@@ -136,7 +136,7 @@ bool session_v1_read(struct session_parts *p, int fd, const char *path, enum ses
               session_parts_meta(p, path, buf_str(&text), text.len, err);
     if (ok) {
         const char *tmpl = json_string_value(json_object_get(p->meta, "template"));
-        buf_puts(&p->tmpl, tmpl ? tmpl : "");
+        ok = buf_puts(&p->tmpl, tmpl ? tmpl : "") || error_oom(err, "a chat template", 0);
     }
     if (ok && want >= WANT_MESSAGES)
         ok = read_section(r, SEC_MESSAGES, &p->messages, err);
@@ -145,7 +145,7 @@ bool session_v1_read(struct session_parts *p, int fd, const char *path, enum ses
         ok = read_section(r, SEC_TIMELINE, &text, err) && check_kv(r, err);
         struct codec_cursor c = {.p = (unsigned char *)buf_str(&text), .n = text.len};
         if (ok && (!codec_ids(&c, c.n / 4, INT32_MAX, &p->timeline) || c.n != 0))
-            ok = log_damaged(path, "its token timeline cannot be read", err);
+            ok = log_unreadable(path, &c, "its token timeline cannot be read", err);
         ok = ok && find_pieces(p, r, e, err);
     }
     if (ok && p->tmpl.failed)

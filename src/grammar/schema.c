@@ -357,6 +357,7 @@ static bool is_listed(const struct goal *g)
 
 json_t *schema_values(struct schema *s, const struct goal *g, const struct merged *m)
 {
+    json_lost(); // of what came before
     json_t *candidates = json_array(), *out = json_array();
     if (m->value) {
         json_array_append(candidates, (json_t *)(uintptr_t)m->value);
@@ -381,6 +382,8 @@ json_t *schema_values(struct schema *s, const struct goal *g, const struct merge
             json_array_append(out, v);
     }
     json_decref(candidates);
+    if (json_lost())
+        schema_oom(s);
     return out;
 }
 
@@ -719,7 +722,9 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     json_error_t why;
     struct schema s = {.b = b, .text = text, .n_text = n, .indent = indent, .err = err};
     s.string = s.number = s.integer = s.plain_char = s.key_char = UINT32_MAX;
-    s.root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    s.root = json_read(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    if (!s.root && json_no_memory(&why))
+        return error_oom(err, "a JSON Schema", n);
     if (!s.root) {
         char what[FORMAT_TEXT];
         if (n == 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/place.h"
 #include "hub/wait.h"
 
@@ -23,8 +24,9 @@ json_t *record_read(const char *path, struct error *err)
     json_t *root = NULL;
     bool found;
     if (place_read(path, MAX_RECORD, &text, &found, err)) {
-        root = json_loadb(buf_str(&text), text.len, 0, NULL);
-        if (!json_is_object(root)) {
+        json_error_t why;
+        root = json_read(buf_str(&text), text.len, 0, &why);
+        if (root ? !json_is_object(root) : !json_no_memory(&why)) {
             json_decref(root);
             root = json_object();
         }
@@ -37,7 +39,7 @@ json_t *record_read(const char *path, struct error *err)
 
 bool record_write(const char *path, const json_t *root, struct error *err)
 {
-    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    char *text = json_written(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     const bool ok = text ? place_replace(path, text, strlen(text), err)
                          : error_oom(err, "the record of the cache", 4096);
     free(text);

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/format.h"
+#include "base/json_text.h"
 
 void hub_listing_release(struct hub_listing *l)
 {
@@ -135,10 +136,8 @@ static bool add_entry(struct hub_listing *l, const json_t *entry, struct error *
 bool hub_listing_parse(struct hub_listing *l, const char *json, size_t n, struct error *err)
 {
     json_error_t e;
-    json_t *root = json_loadb(json, n, 0, &e);
-    enum json_error_code why = root ? json_error_unknown : json_error_code(&e);
-    // Every mistake of a text has a code; jansson gives none where some allocations fail.
-    if (!root && (why == json_error_out_of_memory || why == json_error_unknown))
+    json_t *root = json_read(json, n, 0, &e);
+    if (!root && json_no_memory(&e))
         return error_oom(err, "the list of files", n);
     if (!root) {
         char shown[FORMAT_TEXT];
@@ -156,7 +155,8 @@ bool hub_listing_parse(struct hub_listing *l, const char *json, size_t n, struct
 
 bool hub_architecture(const char *json, size_t n, struct buf *out)
 {
-    json_t *root = json_loadb(json, n, 0, NULL);
+    json_error_t why;
+    json_t *root = json_read(json, n, 0, &why);
     const char *name =
         json_string_value(json_object_get(json_object_get(root, "gguf"), "architecture"));
     bool ok = name && *name && buf_puts(out, name);

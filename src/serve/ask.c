@@ -36,7 +36,7 @@ bool ask_count(const char *text, size_t n, size_t *n_values)
 
 bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
 {
-    enum { VALUE_BYTES = 128 }; // of jansson, in an object
+    enum { VALUE_BYTES = 176 }; // of jansson, in an object
     size_t n_values;
     if (!ask_count(text, n, &n_values))
         return refuse(r, 400, NULL, NULL,
@@ -288,7 +288,7 @@ static bool read_format(struct ask *a, const char *key, const json_t *v, struct 
     if (json_text_is(type, "json_object"))
         a->schema = strdup("{\"type\":\"object\"}");
     else if (json_text_is(type, "json_schema") && json_is_object(schema))
-        a->schema = json_dumps(schema, JSON_COMPACT);
+        a->schema = json_written(schema, JSON_COMPACT);
     else
         return refuse_value(r, key, v, expected);
     return a->schema || refuse(r, 503, key, "out_of_memory", "no memory for the schema");
@@ -409,7 +409,9 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
                       .n_predict = d->n_predict};
     if (n == 0)
         return refuse(r, 400, NULL, NULL, "found an empty body, expected a JSON object: {...}");
-    a->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    a->object = json_read(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!a->object && json_no_memory(&why))
+        return refuse(r, 503, NULL, "out_of_memory", "no memory for the request");
     if (!a->object)
         return refuse(r, 400, NULL, NULL,
                       "the body cannot be read as JSON: line %d, column %d: %s%s", why.line,

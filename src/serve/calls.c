@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json_scan.h"
+#include "base/json_text.h"
 
 // ---- forms
 
@@ -125,7 +126,8 @@ struct call {
 
 static bool is_key(struct json_span key, const char *name)
 {
-    json_t *text = json_loadb(key.s, key.n, JSON_DECODE_ANY, NULL);
+    json_error_t why;
+    json_t *text = json_read(key.s, key.n, JSON_DECODE_ANY, &why);
     const bool is = json_is_string(text) && strcmp(json_string_value(text), name) == 0;
     json_decref(text);
     return is;
@@ -163,7 +165,8 @@ static bool add_call(json_t *calls, struct json_span text)
     struct call call = {0};
     if (!json_scan_members(text, put_member, &call) || !call.name.s)
         return false;
-    return add(calls, json_loadb(call.name.s, call.name.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL),
+    json_error_t why;
+    return add(calls, json_read(call.name.s, call.name.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why),
                call.arguments.s ? call.arguments : call.parameters);
 }
 

@@ -53,12 +53,14 @@ static const json_t *arguments_of(const json_t *call)
 
 // The arguments of a call, which are JSON in a text, as the object that templates expect. (A model
 // wrote them, who may say a key twice: the last one counts, as in Python.)
-static json_t *load_arguments(const json_t *call)
+static json_t *load_arguments(const json_t *call, bool *no_memory)
 {
     const json_t *text = arguments_of(call);
-    json_t *v = json_is_string(text) ? json_loadb(json_string_value(text), json_string_length(text),
-                                                  JSON_ALLOW_NUL, NULL)
+    json_error_t why = {0};
+    json_t *v = json_is_string(text) ? json_read(json_string_value(text), json_string_length(text),
+                                                 JSON_ALLOW_NUL, &why)
                                      : NULL;
+    *no_memory = !v && json_no_memory(&why);
     if (json_is_object(v))
         return v;
     json_decref(v);
@@ -81,12 +83,15 @@ static bool check_calls(const char *param, const json_t *v, struct refusal *r)
         return refuse_value(r, param, v, "an array of calls");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *call = json_array_get(v, i), *f = json_object_get(call, "function");
-        json_t *arguments = load_arguments(call);
+        bool no_memory;
+        json_t *arguments = load_arguments(call, &no_memory);
         const bool ok = arguments && json_is_string(json_object_get(call, "id")) &&
                         json_text_is(json_object_get(call, "type"), "function") &&
                         json_is_string(json_object_get(f, "name")) && json_object_size(f) == 2 &&
                         json_object_size(call) <= 4; // ("index", of a stream)
         json_decref(arguments);
+        if (no_memory)
+            return refuse(r, 503, param, "out_of_memory", "no memory for the arguments of a call");
         if (!ok)
             return refuse_value(r, param, call, expected);
     }
@@ -226,13 +231,17 @@ bool message_has_fields(const json_t *message)
 static json_t *template_calls(const json_t *calls)
 {
     json_t *out = json_array();
-    for (size_t i = 0; i < json_array_size(calls); i++) {
+    for (size_t i = 0; out && i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i);
-        json_array_append_new(
-            out, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type",
-                           "function", "function", "name",
-                           json_object_get(json_object_get(call, "function"), "name"), "arguments",
-                           load_arguments(call)));
+        bool no_memory;
+        json_t *c = json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type",
+                              "function", "function", "name",
+                              json_object_get(json_object_get(call, "function"), "name"),
+                              "arguments", load_arguments(call, &no_memory));
+        if (json_array_append_new(out, c) != 0) {
+            json_decref(out);
+            return NULL;
+        }
     }
     return out;
 }
@@ -242,16 +251,19 @@ json_t *message_fields(const json_t *message)
     struct buf text = {0};
     const json_t *calls = json_object_get(message, "tool_calls");
     json_t *m = NULL;
+    bool ok = true;
     if (message_content(message, &text))
         m = json_pack("{s:s, s:s#}", "role", message_role_name(message), "content", buf_str(&text),
                       (int)text.len);
     for (size_t i = 2; m && i < N_FIELDS; i++) {
         json_t *v = json_object_get(message, fields[i].name);
-        if (json_is_string(v))
-            json_object_set(m, fields[i].name, v);
+        ok &= !json_is_string(v) || json_object_set(m, fields[i].name, v) == 0;
     }
     if (m && json_is_array(calls))
-        json_object_set_new(m, "tool_calls", template_calls(calls));
+        ok &= json_object_set_new(m, "tool_calls", template_calls(calls)) == 0;
     buf_release(&text);
-    return m;
+    if (ok)
+        return m;
+    json_decref(m);
+    return NULL;
 }

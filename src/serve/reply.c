@@ -68,7 +68,7 @@ const char *reply_finish(enum finish f)
 
 bool reply_json(json_t *j, bool event, struct buf *out)
 {
-    char *s = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    char *s = j ? json_written(j, JSON_COMPACT) : NULL;
     if (event)
         buf_puts(out, "data: ");
     const bool ok = s && buf_puts(out, s) && (!event || buf_puts(out, "\n\n"));

@@ -184,7 +184,9 @@ bool request_parse(struct request *r, const char *text, size_t n, struct error *
     *r = (struct request){0};
     if (!is_meant_as_one(text, n))
         return true;
-    r->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    r->object = json_read(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!r->object && json_no_memory(&why))
+        return error_oom(err, "a request", n);
     if (!r->object)
         return error_set(err, ERR_USAGE, "column %d of a JSON object: %s%s" OF_A_TEXT, why.column,
                          why.text, json_expected(&why));

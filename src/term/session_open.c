@@ -19,7 +19,7 @@ static json_t *bytes_json(const char *bytes)
     char utf8[4];
     for (const char *p = bytes; *p; p++)
         buf_append(&text, utf8, utf8_encode((unsigned char)*p, utf8));
-    json_t *j = json_string(buf_str(&text));
+    json_t *j = text.failed ? NULL : json_string(buf_str(&text));
     buf_release(&text);
     return j;
 }
@@ -38,25 +38,32 @@ static const char *own_bytes(struct options *o, const json_t *j)
     return own;
 }
 
-static json_t *settings_json(const struct options *o)
+static json_t *settings_json(const struct options *o, struct error *err)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
     json_t *j = json_object();
+    bool ok = j != NULL;
     struct buf value = {0};
-    for (size_t i = 0; j && i < n; i++) {
+    for (size_t i = 0; ok && i < n; i++) {
         if (!d[i].in_chat)
             continue;
         buf_clear(&value);
         if (options_get(o, d[i].long_name, &value))
-            json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value)));
+            ok = json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value))) == 0;
+        ok &= !value.failed;
     }
     json_t *stops = json_array();
     for (size_t i = 0; i < o->stop.n; i++)
-        json_array_append_new(stops, bytes_json(o->stop.items[i]));
-    json_object_set_new(j, "reverse-prompt", stops);
+        ok &= json_array_append_new(stops, bytes_json(o->stop.items[i])) == 0;
+    ok &= json_object_set_new(j, "reverse-prompt", stops) == 0;
     if (o->frame)
-        json_object_set_new(j, "frame", bytes_json(o->frame));
+        ok &= json_object_set_new(j, "frame", bytes_json(o->frame)) == 0;
+    if (!ok) {
+        error_oom(err, "the settings of a session", value.len);
+        json_decref(j);
+        j = NULL;
+    }
     buf_release(&value);
     return j;
 }
@@ -72,9 +79,9 @@ bool session_save(struct session_lock *l, const struct conversation *c, const st
                   double seconds, struct error *err)
 {
     struct error why = {0};
-    json_t *settings = settings_json(o);
+    json_t *settings = settings_json(o, &why);
     const bool one_more = l->unnamed && !session_exists(l);
-    bool done, ok = need_writer(l, o, &why);
+    bool done, ok = settings && need_writer(l, o, &why);
     if (ok) {
         ok = session_writer_settle(l->writer, -1, &done, &why) && // of the save before
              session_writer_save(l->writer, c, settings, &why) &&
@@ -106,7 +113,7 @@ static bool apply_setting(struct options *o, const struct option_def *d, const c
         return options_set(o, d->long_name, value, err);
     o->sampler.n_bias = 0;
     char *copy = strdup(value), *rest = copy, *word;
-    bool ok = copy != NULL;
+    bool ok = copy || error_oom(err, "the biases of a session", strlen(value));
     while (ok && (word = strsep(&rest, " "))) {
         if (*word)
             ok = options_set(o, d->long_name, word, err);
@@ -170,8 +177,8 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
     if ((t->o.spec == SPEC_DRAFT && !t->o.model_draft) || (t->o.spec == SPEC_MTP && !t->predicts))
         t->o.spec = SPEC_AUTO;
     ok = ok && sampler_check(&t->o.sampler, t->n_vocab, err);
-    if (ok)
-        return true;
+    if (ok || err->code == ERR_MEMORY)
+        return ok;
     err->code = ERR_FAIL; // the file is wrong, not the command line
     return error_prefix(err, "a setting of the session cannot be");
 }
@@ -244,7 +251,9 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
         ok = session_may_change(l, err) &&
              read_session(l, NULL, name, c, o, keep_given, note, warning, err);
     } else {
-        ok = session_name_check_new(name, err) && buf_printf(note, "new session %s", name);
+        ok = session_name_check_new(name, err) &&
+             (buf_printf(note, "new session %s", name) ||
+              error_oom(err, "the name of a session", strlen(name)));
     }
     if (!ok)
         session_lock_release(l);

@@ -247,10 +247,12 @@ static json_t *result_object(const struct sink *s, const struct sink_result *r)
 
 bool sink_json(json_t *j, bool nul, struct error *err)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const bool lost = json_lost();
+    char *text = j && !lost ? json_written(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(j);
     if (!text)
-        return error_set(err, ERR_FAIL, "the result cannot be written as JSON");
+        return lost || j ? error_oom(err, "the result as JSON", 0)
+                         : error_set(err, ERR_FAIL, "the result cannot be written as JSON");
     bool ok = out_json(OUT_STDOUT, text, strlen(text), err) &&
               (nul ? out_nul(OUT_STDOUT, err) : out_text(OUT_STDOUT, "\n", 1, err));
     free(text);

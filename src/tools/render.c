@@ -53,7 +53,11 @@ bool tool_render(const struct render_text *tmpl, const struct render_text *conte
     json_error_t e;
     int64_t now = default_now;
     struct template *t = NULL;
-    json_t *variables = json_loadb(context->data, context->n, JSON_ALLOW_NUL, &e);
+    json_t *variables = json_read(context->data, context->n, JSON_ALLOW_NUL, &e);
+    if (!variables && json_no_memory(&e)) {
+        error_oom(err, "the template's variables", context->n);
+        goto done;
+    }
     if (!variables) {
         error_set(err, ERR_FAIL, "%s: the template's variables: line %d, column %d: %s%s",
                   context->name, e.line, e.column, e.text, json_expected(&e));

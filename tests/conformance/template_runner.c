@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "jinja/from_json.h"
 
 static json_t *failure(const struct error *err, bool raised)
@@ -63,7 +64,7 @@ int main(void)
             return 1;
         }
         json_t *answer = render(request);
-        char *text = json_dumps(answer, JSON_COMPACT | JSON_ENSURE_ASCII);
+        char *text = json_written(answer, JSON_COMPACT | JSON_ENSURE_ASCII);
         puts(text ? text : "{\"error\": \"not JSON\", \"raised\": false}");
         fflush(stdout);
         free(text);

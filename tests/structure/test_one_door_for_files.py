@@ -34,3 +34,9 @@ def test_files_are_opened_in_few_places():
 def test_only_what_the_user_names_is_read_without_looking_whose_it_is():
     found = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.[ch]") if re.search(r"\bfile_read\(", code(p))}
     assert found <= READERS, "use place_read of base/place.h"
+
+
+def test_json_is_read_and_written_where_a_want_of_memory_is_seen():
+    call = re.compile(r"\bjson_(load|dump)(s|b|f|fd|_file|_callback)\(")
+    found = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.[ch]") if call.search(code(p))}
+    assert found == {"base/json_text.c"}, "use json_read and json_written"

@@ -1,6 +1,5 @@
-// Every allocation of hokku's own in reading the Hub's list of files and choosing from it fails
-// once. Linked with --wrap for malloc and its kin. (Those of jansson do not: version 2.14 itself
-// does not survive that.)
+// Every allocation in reading the Hub's list of files and choosing from it fails once. Linked with
+// --wrap for malloc and its kin.
 #include "test.h"
 
 #include "hub/listing.h"

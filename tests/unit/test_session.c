@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "dialog/crc32.h"
 #include "dialog/session_codec.h"
 #include "engine/settings.h"
@@ -293,7 +294,7 @@ static void mutate_description(struct buf *b)
             json_string(hostile_texts[below(sizeof hostile_texts / sizeof *hostile_texts)]));
     else if (strcmp(key, "fingerprint") != 0)
         json_object_set_new(in, key, hostile_value());
-    char *text = json_dumps(meta, JSON_COMPACT);
+    char *text = json_written(meta, JSON_COMPACT);
     buf_clear(b);
     buf_puts(b, text);
     free(text);
@@ -424,7 +425,7 @@ static void a_setting_that_cannot_be_is_refused_and_changes_nothing(void **state
         json_object_set_new(json_object_get(meta, "settings"), rows[i].name,
                             json_string(rows[i].value));
         section[META] = (struct buf){0};
-        char *text = json_dumps(meta, 0);
+        char *text = json_written(meta, 0);
         buf_puts(&section[META], text);
         free(text);
         json_decref(meta);
