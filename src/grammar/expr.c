@@ -123,12 +123,12 @@ static uint32_t add_list(struct builder *b, enum expr_kind kind, const struct id
 
 uint32_t expr_seq(struct builder *b, const struct ids *list)
 {
-    return list->len ? add_list(b, EXPR_SEQ, list) : expr_empty(b);
+    return list->len || list->failed ? add_list(b, EXPR_SEQ, list) : expr_empty(b);
 }
 
 uint32_t expr_alt(struct builder *b, const struct ids *list)
 {
-    return list->len ? add_list(b, EXPR_ALT, list) : expr_nothing(b);
+    return list->len || list->failed ? add_list(b, EXPR_ALT, list) : expr_nothing(b);
 }
 
 uint32_t expr_seq_of(struct builder *b, size_t n, ...)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "grammar/grammar.h"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -105,10 +106,33 @@ static void json_is_whole_or_out_of_memory(void **state)
     json_decref(j);
 }
 
+// ---- JSON Schema
+
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":-12},"
+    "\"b\":{\"enum\":[\"x\",\"y\"]},\"c\":{\"type\":\"string\",\"pattern\":\"^a+b{2,3}$\"},"
+    "\"d\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":2}},"
+    "\"required\":[\"a\",\"c\"],\"additionalProperties\":false}";
+
+static int read_schema(void *user, struct error *err)
+{
+    (void)user;
+    struct grammar *g = grammar_from_schema(schema, sizeof schema - 1, 0, NULL, err);
+    grammar_free(g);
+    return g != NULL;
+}
+
+static void a_schema_is_whole_or_out_of_memory(void **state)
+{
+    (void)state;
+    each_fails_once(read_schema, NULL, 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_whole_or_out_of_memory),
+        cmocka_unit_test(a_schema_is_whole_or_out_of_memory),
     };
     return RUN_TESTS("no_memory", tests);
 }
