@@ -1,6 +1,7 @@
 #include "cli/shipped.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,12 @@ static const char builtin_model[] = "builtin/hokku-builtin.gguf";
 
 // Whether the running program lies in the folder it was built in. Anywhere else that folder means
 // nothing: who can make one of its name could put a model and prompts there.
-static bool in_build_tree(void)
+static bool in_build_tree(bool *no_memory)
 {
-    char *exe = realpath("/proc/self/exe", NULL), *build = realpath(HOKKU_BUILD_DIR, NULL);
+    char *exe = realpath("/proc/self/exe", NULL);
+    *no_memory |= !exe && errno == ENOMEM;
+    char *build = realpath(HOKKU_BUILD_DIR, NULL);
+    *no_memory |= !build && errno == ENOMEM;
     size_t n = build ? strlen(build) : 0;
     bool in = exe && build && strncmp(exe, build, n) == 0 && exe[n] == '/';
     free(exe);
@@ -26,12 +30,13 @@ static bool in_build_tree(void)
 }
 
 // "prompts/haiku.txt": in the source tree for a program that was not installed, else at the place
-// it was built for. Owned by the caller; NULL when there is none.
-static char *shipped_file(const char *relative)
+// it was built for. Owned by the caller; NULL when there is none, or no memory to know.
+static char *shipped_file(const char *relative, bool *no_memory)
 {
     struct buf b = {0};
-    buf_printf(&b, "%s/%s", in_build_tree() ? HOKKU_SOURCE_DIR : HOKKU_DATADIR, relative);
-    if (!b.failed && access(b.data, R_OK) == 0)
+    const char *dir = in_build_tree(no_memory) ? HOKKU_SOURCE_DIR : HOKKU_DATADIR;
+    *no_memory |= !buf_printf(&b, "%s/%s", dir, relative);
+    if (!*no_memory && access(b.data, R_OK) == 0)
         return b.data;
     buf_release(&b);
     return NULL;
@@ -39,8 +44,11 @@ static char *shipped_file(const char *relative)
 
 char *shipped_model(struct error *err)
 {
-    char *path = shipped_file(builtin_model);
-    if (!path)
+    bool no_memory = false;
+    char *path = shipped_file(builtin_model, &no_memory);
+    if (no_memory)
+        error_oom(err, "the path of the built-in model", sizeof builtin_model);
+    else if (!path)
         error_set(err, ERR_MODEL,
                   "the built-in model (%s) is not installed: name a model with -m FILE",
                   builtin_model);
@@ -85,13 +93,14 @@ static void list_prompts(const char *path, struct buf *out)
 bool shipped_prompt_names(const struct options *o, struct buf *out)
 {
     struct buf own = {0};
-    char *dir = shipped_file("prompts");
+    bool no_memory = false;
+    char *dir = shipped_file("prompts", &no_memory);
     if (own_prompts(o, &own))
         list_prompts(own.data, out);
     list_prompts(dir, out);
     free(dir);
     buf_release(&own);
-    return !out->failed;
+    return !out->failed && !no_memory;
 }
 
 // Comment lines at the top of a file that comes with hokku say what the prompt is for; they are not
@@ -115,16 +124,19 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
     *found = false;
     if (!place_is_name(name, strlen(name)))
         return true;
-    bool ok = true;
+    bool ok = true, no_memory = false;
     if (own_prompts(o, &own) && buf_printf(&own, "/%s.txt", name))
         ok = place_read_linked(own.data, 1 << 20, out, found, err);
+    else if (own.failed)
+        ok = error_oom(err, "the path of a prompt", strlen(name));
     buf_release(&own);
     file_drop_ends(out);
     if (!ok || *found)
         return ok;
     snprintf(relative, sizeof relative, "prompts/%.*s.txt", PLACE_NAME_MAX, name);
-    char *path = shipped_file(relative);
-    ok = !path || place_read_shipped(path, 1 << 20, out, found, err);
+    char *path = shipped_file(relative, &no_memory);
+    ok = no_memory ? error_oom(err, "the path of a prompt", sizeof relative)
+                   : !path || place_read_shipped(path, 1 << 20, out, found, err);
     free(path);
     file_drop_ends(out);
     drop_comments(out);

@@ -66,13 +66,18 @@ bool conversation_set_breakers(struct conversation *c, struct sampler_settings *
     s->dry_breakers = c->dry_breakers = calloc(n, 1);
     if (!c->dry_breakers)
         return error_oom(err, "the DRY sequence breakers", n);
-    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < n && i < n_tokens; i++) {
         buf_clear(&text);
-        tokenizer_decode_one(c->model->tokenizer, (int32_t)i, true, &text);
+        ok = tokenizer_decode_one(c->model->tokenizer, (int32_t)i, true, &text);
         c->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
     }
     buf_release(&text);
-    return true;
+    if (ok)
+        return true;
+    free(c->dry_breakers);
+    s->dry_breakers = c->dry_breakers = NULL;
+    return error_oom(err, "the DRY sequence breakers", n);
 }
 
 static void release_messages(struct conversation *c, size_t begin, size_t end)

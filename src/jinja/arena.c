@@ -35,6 +35,7 @@ void *arena_alloc(struct arena *a, size_t n)
         if (a->used > a->max || cap > a->max - a->used)
             return NULL;
         c = calloc(1, sizeof *c + cap); // pages that are never used are never touched
+        a->refused |= !c;
         if (!c)
             return NULL;
         c->next = a->head;

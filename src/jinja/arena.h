@@ -3,12 +3,14 @@
 #ifndef HOKKU_JINJA_ARENA_H
 #define HOKKU_JINJA_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct arena {
     struct arena_chunk *head; // owned
     size_t used;              // bytes of all chunks
     size_t max;               // the cap on `used`
+    bool refused;             // it was the machine that had no more, not the cap
 };
 
 // Returns n bytes, zeroed and aligned for any type, or NULL when the cap or the machine's memory is

@@ -114,12 +114,20 @@ void run_fail_limit(struct run *r, const char *what, unsigned long long limit, c
 
 // ---- what every part pays ----
 
+static void fail_memory(struct run *r, size_t n)
+{
+    if (!r->arena.refused)
+        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
+    error_oom(r->err, "what the chat template makes", n);
+    longjmp(r->escape, 1);
+}
+
 void *run_alloc(struct run *r, size_t n)
 {
     run_step(r, n / 64);
     void *p = arena_alloc(&r->arena, n);
     if (!p)
-        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        fail_memory(r, n);
     return p;
 }
 
@@ -128,7 +136,7 @@ void *run_grow(struct run *r, void *p, size_t n_old, size_t n_new)
     run_step(r, n_new / 64);
     void *q = arena_grow(&r->arena, p, n_old, n_new);
     if (!q)
-        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        fail_memory(r, n_new);
     return q;
 }
 

@@ -326,8 +326,11 @@ struct pretokenizer *pretokenizer_create(const char *name, size_t len, struct er
         if (!p->codes[i]) {
             PCRE2_UCHAR why[128];
             pcre2_get_error_message(code, why, sizeof why);
-            error_set(err, ERR_FAIL, "pattern %zu of pre-tokenizer %s: %s at byte %zu", i + 1,
-                      row->name, (char *)why, at);
+            if (code == PCRE2_ERROR_HEAP_FAILED)
+                error_oom(err, "a pattern of the pre-tokenizer", sizeof *p);
+            else
+                error_set(err, ERR_FAIL, "pattern %zu of pre-tokenizer %s: %s at byte %zu", i + 1,
+                          row->name, (char *)why, at);
             pretokenizer_free(p);
             return NULL;
         }
