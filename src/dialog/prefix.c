@@ -54,10 +54,13 @@ static bool variables_prepare(struct variables *v)
         buf_puts(&v->merged, "\n\n");
         buf_append(&v->merged, m[first].text.data, m[first].text.len);
         json_decref(v->merged_fields);
+        json_lost(); // of what came before
         v->merged_fields = json_copy((json_t *)(uintptr_t)m[first].fields);
         if (m[first].fields &&
             json_object_set_new(v->merged_fields, "content",
                                 json_stringn(buf_str(&v->merged), v->merged.len)) != 0)
+            return false;
+        if (json_lost())
             return false;
     }
     buf_clear(&v->bos);
@@ -170,17 +173,17 @@ static size_t n_text_ids(const struct message *m)
 
 // Leaves out the ids of the mark that closes the answer, and what follows it: the template writes
 // that. *n_full: the bytes that the other ids stand for.
-static void leave_out_close(const struct conversation *c, const struct message *m, size_t *n_full,
+static bool leave_out_close(const struct conversation *c, const struct message *m, size_t *n_full,
                             size_t *end_id)
 {
     const size_t end = think_answer_end(m->text.data, m->text.len, m->answer_at);
     struct buf piece = {0};
     size_t id = 0, at = 0;
-    bool ok = end < m->text.len;
-    while (ok && id < *end_id) {
+    bool ok = true;
+    while (end < m->text.len && id < *end_id) {
         buf_clear(&piece);
         ok = tokenizer_decode_one(c->model->tokenizer, m->ids.data[id], false, &piece);
-        if (piece.len > end - at)
+        if (!ok || piece.len > end - at)
             break;
         at += piece.len;
         id++;
@@ -190,14 +193,17 @@ static void leave_out_close(const struct conversation *c, const struct message *
         *n_full = end;
     }
     buf_release(&piece);
+    return ok;
 }
 
 // A run of rendered bytes that comes from message m: is it the answer, perhaps trimmed of white
 // space, perhaps without the thinking before it? The trimmed white space is part of the recorded
 // ids, so the same white space around the run, if the template wrote any, is replaced too; and so
-// is all that the answer began with, where the rendered text from floor on has just that.
+// is all that the answer began with, where the rendered text from floor on has just that. *failed
+// is set without memory to know.
 static bool match_run(const struct conversation *c, const struct message *m, const char *text,
-                      size_t n_text, size_t floor, size_t begin, size_t end, struct match *out)
+                      size_t n_text, size_t floor, size_t begin, size_t end, struct match *out,
+                      bool *failed)
 {
     struct buf valid = {0};
     const char *full = m->text.data;
@@ -205,12 +211,13 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     bool found = false;
     out->end_id = n_text_ids(m);
     if (!utf8_valid(full, n_full)) {
-        if (!buf_append_utf8(&valid, full, n_full))
+        *failed |= !buf_append_utf8(&valid, full, n_full);
+        if (*failed)
             goto done;
         full = valid.data;
         n_full = valid.len;
     } else if (m->answer_at > 0 && n_run < n_full) {
-        leave_out_close(c, m, &n_full, &out->end_id);
+        *failed |= !leave_out_close(c, m, &n_full, &out->end_id);
     }
     size_t n_trimmed = n_full;
     while (n_trimmed > 0 && is_space(full[n_trimmed - 1]))
@@ -244,7 +251,8 @@ static bool match_run(const struct conversation *c, const struct message *m, con
                 from = at;
             }
             buf_clear(&piece);
-            if (!tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece))
+            *failed |= !tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece);
+            if (*failed)
                 break;
             target += piece.len;
             while (raw < target && raw < m->text.len) {
@@ -255,7 +263,7 @@ static bool match_run(const struct conversation *c, const struct message *m, con
             }
         }
         buf_release(&piece);
-        if (!at_token)
+        if (!at_token || *failed)
             goto done;
     }
     size_t before = start - from, after = n_full - stop;
@@ -355,7 +363,7 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
     for (size_t k = 0; ok && k < n_index; k++) {
         const struct message *m = &c->messages[index[k]];
         size_t last = 0, n_compared = 0;
-        bool have = false;
+        bool have = false, failed = false;
         struct match best = {0};
         for (size_t i = spans[k]; i < r->n_spans; i = spans[n_index + i]) {
             const struct template_span *s = &r->spans[i];
@@ -378,12 +386,14 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
             }
             last = s->end;
             if (m->role == ROLE_ASSISTANT && m->ids.len > 0 && n_compared++ < MOST_COMPARED &&
-                match_run(c, m, w.text, n, at, s->begin, s->end, &found) && found.begin >= at &&
-                (!have || found.end - found.begin > best.end - best.begin)) {
+                match_run(c, m, w.text, n, at, s->begin, s->end, &found, &failed) &&
+                found.begin >= at && (!have || found.end - found.begin > best.end - best.begin)) {
                 best = found;
                 have = true;
             }
         }
+        if (failed)
+            ok = error_oom(err, "the places of an answer", m->text.len);
         if (!ok || m->role != ROLE_ASSISTANT)
             continue;
         if (have) {
@@ -550,10 +560,12 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         struct error second = {0};
         template_output_release(&r);
         v.merge_system = true;
-        ok = variables_prepare(&v) &&
+        ok = (variables_prepare(&v) ||
+              error_oom(&second, "the variables of the chat template", v.merged.len)) &&
              template_render(c->tmpl, put_variables, &v, c->now, &limits, &r, &raised, &second);
         c->system_merged = ok;
-        if (err && (left_out || second.code == ERR_INTERRUPTED)) // not what the first try found
+        if (err && (left_out || second.code == ERR_INTERRUPTED ||
+                    second.code == ERR_MEMORY)) // not what the first try found
             *err = second;
     }
     if (!ok) {

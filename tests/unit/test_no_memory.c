@@ -3,10 +3,15 @@
 #include "test.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/utf8.h"
+#include "dialog/conversation.h"
+#include "dialog/session_file.h"
 #include "grammar/grammar.h"
+#include "vectors.h"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -128,11 +133,82 @@ static void a_schema_is_whole_or_out_of_memory(void **state)
     each_fails_once(read_schema, NULL, 100);
 }
 
+// ---- conversations
+
+static const char chatml[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+struct chat {
+    struct conversation c;
+    struct ids want;
+    char path[64]; // its session
+};
+
+static int make_prefix(void *user, struct error *err)
+{
+    struct chat *t = user;
+    struct ids ids = {0};
+    const bool ok = conversation_prefix(&t->c, t->c.n_messages, THINK_DEFAULT, &ids, NULL, err);
+    if (ok) {
+        assert_int_equal(ids.len, t->want.len);
+        assert_memory_equal(ids.data, t->want.data, ids.len * sizeof *ids.data);
+    }
+    ids_release(&ids);
+    return ok;
+}
+
+static int read_session(void *user, struct error *err)
+{
+    struct chat *t = user;
+    struct conversation c = {0};
+    const bool ok = session_file_text(t->path, &c, err);
+    assert_true(!ok || c.n_messages == t->c.n_messages);
+    conversation_release(&c);
+    return ok;
+}
+
+static void a_conversation_goes_on_as_it_was_or_is_out_of_memory(void **state)
+{
+    (void)state;
+    struct chat t = {.path = "/tmp/hokku-no-memory-XXXXXX"};
+    struct error err = {0};
+    struct engine_params p = {.n_ctx = 512, .n_threads = 1};
+    char path[4096];
+    snprintf(path, sizeof path, "%s/models/qwen2-tiny-q4_k_m.gguf", vectors_dir(0));
+    struct model *m = model_load(path, &err);
+    assert_non_null(m);
+    struct engine *e = cpu_engine_open(m, &p, &err);
+    assert_non_null(e);
+    assert_true(conversation_init(&t.c, m, e, chatml, sizeof chatml - 1, 0, &err));
+    struct sampler_settings sampler = sampler_defaults;
+    struct answer_params a = {.sampler = &sampler, .n_predict = 24, .ignore_eos = true};
+    enum finish finish;
+    assert_true(conversation_add(&t.c, ROLE_USER, "hi", 2, &err));
+    assert_true(conversation_answer(&t.c, &a, &finish, &err));
+    const struct buf *said = &t.c.messages[1].text;
+    assert_false(utf8_valid(said->data, said->len)); // found again only when made so
+    int fd = mkstemp(t.path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_true(session_file_write(t.path, &t.c, NULL, &err));
+    each_fails_once(read_session, &t, 10);
+    unlink(t.path);
+    assert_true(conversation_add(&t.c, ROLE_USER, "more", 4, &err));
+    assert_true(conversation_prefix(&t.c, 3, THINK_DEFAULT, &t.want, NULL, &err));
+    each_fails_once(make_prefix, &t, 10);
+    ids_release(&t.want);
+    conversation_release(&t.c);
+    engine_free(e);
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_whole_or_out_of_memory),
         cmocka_unit_test(a_schema_is_whole_or_out_of_memory),
+        cmocka_unit_test(a_conversation_goes_on_as_it_was_or_is_out_of_memory),
     };
     return RUN_TESTS("no_memory", tests);
 }
