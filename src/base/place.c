@@ -265,8 +265,11 @@ bool place_move(const char *from, const char *to, struct error *err)
 {
     if (link(from, to) != 0)
         return error_set(err, ERR_FAIL, "%s: cannot be made: %s", to, strerror(errno));
-    return unlink(from) == 0 ||
-           error_set(err, ERR_FAIL, "%s: cannot be removed: %s", from, strerror(errno));
+    if (unlink(from) == 0 || errno == ENOENT) // (somebody else removed it)
+        return true;
+    error_set(err, ERR_FAIL, "%s: cannot be removed: %s", from, strerror(errno));
+    unlink(to); // there is one of it, as before
+    return false;
 }
 
 // ---------------------------------------------------------------------------------------

@@ -86,6 +86,19 @@ int flock(int fd, int how)
     return real(fd, how);
 }
 
+// TEST_STAYS: the file whose name ends so cannot be removed.
+int unlink(const char *path)
+{
+    int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+    const char *end = getenv("TEST_STAYS");
+    const size_t n = end ? strlen(end) : 0, len = strlen(path);
+    if (end && len >= n && strcmp(path + len - n, end) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return real(path);
+}
+
 // TEST_JSON_HELD: while there is a file of that name, no JSON text of a megabyte or more is read.
 struct json_t;
 

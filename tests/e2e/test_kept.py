@@ -11,6 +11,7 @@ import time
 import pytest
 from conftest import model, wait_until
 from session_format import describe, saved, state
+from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 from test_repl_sessions import SAMPLED, ask, sessions  # noqa: F401 (fixtures)
 
@@ -511,6 +512,13 @@ def test_a_search_names_the_sessions_that_it_could_not_read(hokku, tiny, session
         lines = r.stderr.decode().splitlines()
         assert (r.returncode, r.stdout, len(lines)) == (code, out, 2 + more) and all(map(str.startswith, lines, said)), r
     assert lines[2] == 'hokku: no saved session that can be read has the text "nowhere"'
+
+
+def test_a_session_that_cannot_be_removed_is_not_renamed_and_not_there_twice(hokku, sessions, shim):  # noqa: F811
+    assert hokku("-n", 1, "--session", "a", "hi").returncode == 0
+    r = hokku("sessions", "mv", "a", "b", env={"LD_PRELOAD": shim, "TEST_STAYS": "/a.session"})
+    assert r.returncode == 1 and b"a.session: cannot be removed: Input/output error" in r.stderr, r
+    assert [p.name for p in sessions.glob("*.session")] == ["a.session"]
 
 
 @pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 argument, expected NAME NEW"),
