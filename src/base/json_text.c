@@ -61,6 +61,11 @@ bool json_lost(void)
     return lost;
 }
 
+void json_lose(void)
+{
+    no_memory = true;
+}
+
 static int put_bytes(const char *s, size_t n, void *out)
 {
     return buf_append(out, s, n) ? 0 : -1;
@@ -116,6 +121,8 @@ json_t *json_text(const char *s, size_t n)
 {
     struct buf b = {0};
     buf_append_utf8(&b, s, n);
+    if (b.failed)
+        json_lose();
     json_t *j = b.failed ? NULL : json_stringn(buf_str(&b), b.len);
     buf_release(&b);
     return j;
@@ -190,7 +197,7 @@ char *json_line(const json_t *v, size_t flags)
 
 bool json_put(json_t *j, size_t flags, struct buf *out)
 {
-    char *text = j ? json_written(j, flags) : NULL;
+    char *text = json_written(j, flags);
     if (text)
         buf_printf(out, "%s\n", text);
     else

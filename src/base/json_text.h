@@ -36,8 +36,9 @@ bool json_no_memory(const json_error_t *why); // of a text that could not be rea
 // Whether jansson had no memory for something in this thread since that was last asked: what was
 // made since then may be without it.
 bool json_lost(void);
-// json_dumps, which leaves out what it has no room for: NULL where it, or json_lost, does. The
-// caller frees it (what jansson itself gives, free() does not free).
+void json_lose(void); // what is made will be without something for which there was no memory
+// json_dumps, which leaves out what it has no room for: NULL where it, or json_lost, does, or of
+// NULL. The caller frees it (what jansson itself gives, free() does not free).
 char *json_written(const json_t *j, size_t flags);
 
 // What stands behind jansson's words (why->text) of what cannot be read: which numbers can be,

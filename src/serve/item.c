@@ -12,8 +12,10 @@ static const double PING_S = 15;
 
 static bool send_bytes(struct item *it, struct buf *b, struct error *err)
 {
-    const bool ok = !b->failed && job_write(it->job, buf_str(b), b->len);
+    const bool made = !b->failed, ok = made && job_write(it->job, buf_str(b), b->len);
     buf_release(b);
+    if (!made)
+        return error_oom(err, "a part of the answer", 0);
     it->written = clock_now();
     it->lost = it->lost || !ok;
     return ok || error_set(err, ERR_FAIL, "the client has gone, or reads too slowly");
@@ -92,7 +94,7 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
 static void on_token(void *user, const struct decoded *d)
 {
     struct item *it = user;
-    calls_token(&it->calls, it->reply.tok, d->id);
+    it->full |= !calls_token(&it->calls, it->reply.tok, d->id);
     if (!it->with_logprobs || it->full || tokenizer_is_end(it->reply.tok, d->id))
         return;
     const size_t before = it->logprobs.len;
@@ -119,7 +121,7 @@ void item_refused(struct item *it, const struct refusal *r)
     }
 }
 
-static void tell_stream_end(struct item *it, json_t *calls, const char *finish,
+static bool tell_stream_end(struct item *it, json_t *calls, const char *finish,
                             const struct session_stats *s)
 {
     struct buf b = {0};
@@ -127,11 +129,11 @@ static void tell_stream_end(struct item *it, json_t *calls, const char *finish,
     if (calls)
         json_object_set(last, "tool_calls", calls);
     if (!send_delta(it, last, finish, NULL))
-        return;
-    if (it->reply.with_usage)
-        reply_usage_chunk(&it->reply, s, &b);
+        return false;
+    if (it->reply.with_usage && !reply_usage_chunk(&it->reply, s, &b))
+        b.failed = true;
     buf_puts(&b, "data: [DONE]\n\n");
-    send_bytes(it, &b, NULL);
+    return send_bytes(it, &b, NULL);
 }
 
 static json_t *whole_message(const struct item *it, json_t *calls)
@@ -153,7 +155,7 @@ static json_t *take_calls(struct item *it)
 {
     struct buf rest = {0};
     json_t *found = calls_end(&it->calls, &rest), *calls = found ? reply_calls(found) : NULL;
-    give(it, false, buf_str(&rest), rest.len, NULL);
+    it->full |= rest.failed || !give(it, false, buf_str(&rest), rest.len, NULL);
     json_decref(found);
     buf_release(&rest);
     return calls;
@@ -166,10 +168,11 @@ void item_answered(struct item *it)
     struct refusal r;
     json_t *calls = take_calls(it);
     const char *finish = calls ? "tool_calls" : reply_finish(it->a.g.finish);
-    if (it->stream) {
-        tell_stream_end(it, calls, finish, s);
+    const bool told = it->stream && !it->full && !it->lost && tell_stream_end(it, calls, finish, s);
+    if (told || it->lost) {
         job_end(it->job);
-    } else if (reply_answer(&it->reply, whole_message(it, calls), logprobs_array(it), finish, s,
+    } else if (!it->stream && !it->full &&
+               reply_answer(&it->reply, whole_message(it, calls), logprobs_array(it), finish, s,
                             &b) &&
                put_logprobs(it, &b)) {
         job_forget_ask(it->job, it->stop_bytes.len); // all of it is in the body now
@@ -187,7 +190,7 @@ void item_begin_stream(struct item *it)
     json_t *role = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
     job_begin_stream(it->job);
     if (it->reply.chat)
-        send_delta(it, role, NULL, NULL);
+        it->full |= !send_delta(it, role, NULL, NULL);
     else
         json_decref(role);
     it->written = clock_now();

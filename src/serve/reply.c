@@ -22,7 +22,8 @@ bool reply_init(struct reply *r, const char *model, const struct tokenizer *tok,
 static json_t *token_object(const struct tokenizer *t, int32_t id, float logprob)
 {
     struct buf text = {0};
-    tokenizer_decode_one(t, id, true, &text);
+    if (!tokenizer_decode_one(t, id, true, &text))
+        json_lose();
     json_t *bytes = json_array();
     for (size_t i = 0; i < text.len; i++)
         json_array_append_new(bytes, json_integer((unsigned char)text.data[i]));
@@ -68,10 +69,9 @@ const char *reply_finish(enum finish f)
 
 bool reply_json(json_t *j, bool event, struct buf *out)
 {
-    char *s = j ? json_written(j, JSON_COMPACT) : NULL;
-    if (event)
-        buf_puts(out, "data: ");
-    const bool ok = s && buf_puts(out, s) && (!event || buf_puts(out, "\n\n"));
+    char *s = json_written(j, JSON_COMPACT);
+    const bool ok = s && (!event || buf_puts(out, "data: ")) && buf_puts(out, s) &&
+                    (!event || buf_puts(out, "\n\n"));
     free(s);
     json_decref(j);
     return ok;

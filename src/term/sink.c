@@ -95,7 +95,8 @@ bool sink_show(struct sink *s, struct error *err)
 static json_t *token_object(const struct tokenizer *t, int32_t id, double logprob)
 {
     struct buf text = {0};
-    tokenizer_decode_one(t, id, true, &text);
+    if (!tokenizer_decode_one(t, id, true, &text))
+        json_lose();
     json_t *j = json_pack("{s:i, s:o, s:f}", "id", (int)id, "text",
                           json_text(buf_str(&text), text.len), "logprob", logprob);
     buf_release(&text);
@@ -247,12 +248,14 @@ static json_t *result_object(const struct sink *s, const struct sink_result *r)
 
 bool sink_json(json_t *j, bool nul, struct error *err)
 {
-    const bool lost = json_lost();
-    char *text = j && !lost ? json_written(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const bool lost = json_lost(), made = j != NULL;
+    char *text = json_written(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(j);
-    if (!text)
-        return lost || j ? error_oom(err, "the result as JSON", 0)
-                         : error_set(err, ERR_FAIL, "the result cannot be written as JSON");
+    if (lost || !text) {
+        free(text);
+        return lost || made ? error_oom(err, "the result as JSON", 0)
+                            : error_set(err, ERR_FAIL, "the result cannot be written as JSON");
+    }
     bool ok = out_json(OUT_STDOUT, text, strlen(text), err) &&
               (nul ? out_nul(OUT_STDOUT, err) : out_text(OUT_STDOUT, "\n", 1, err));
     free(text);

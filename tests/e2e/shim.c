@@ -111,6 +111,16 @@ struct json_t *json_loadb(const char *text, size_t n, size_t flags, void *why)
     return real(text, n, flags, why);
 }
 
+// TEST_JSON_LOST: of the JSON that is written so much has no room, counted from 1.
+int json_dump_callback(const struct json_t *j, int (*put)(const char *, size_t, void *), void *user, size_t flags)
+{
+    int (*real)(const struct json_t *, int (*)(const char *, size_t, void *), void *, size_t) =
+        (int (*)(const struct json_t *, int (*)(const char *, size_t, void *), void *, size_t))dlsym(RTLD_NEXT, "json_dump_callback");
+    static unsigned long n;
+    const unsigned long lost = getenv("TEST_JSON_LOST") ? strtoul(getenv("TEST_JSON_LOST"), NULL, 10) : 0;
+    return __atomic_add_fetch(&n, 1, __ATOMIC_RELAXED) == lost ? -1 : real(j, put, user, flags);
+}
+
 // TEST_MEMINFO: the file that says how much memory there is.
 FILE *fopen(const char *path, const char *mode)
 {

@@ -13,6 +13,7 @@ import sys
 import pytest
 from conftest import HOKKU, ROOT, wait_until
 from server import BUILTIN, events, serving
+from test_places import shim  # noqa: F401 (fixture)
 from test_serve import USER, any_served  # noqa: F401 (fixture)
 from test_serve_door import AS_SYSTEMD
 
@@ -259,3 +260,16 @@ def test_a_server_stays_when_who_read_its_messages_has_gone(home, tmp_path):
         assert b"200" in s.recv(100)
     p.terminate()
     assert p.wait() == -signal.SIGTERM
+
+
+def test_a_stream_for_which_there_is_no_memory_ends_with_an_error_and_never_in_half_an_event(home, shim):  # noqa: F811
+    body, ends = {"messages": USER, "max_tokens": 2, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}, []
+    for n in range(1, 8):
+        with serving({**home, "LD_PRELOAD": shim, "TEST_JSON_LOST": str(n)}) as s:
+            status, _, raw = s.ask("/v1/chat/completions", body)
+            assert status == 200 and raw.endswith(b"\n\n")
+            said = [e.removeprefix("data: ") for e in raw.decode().split("\n\n")[:-1]]
+            ends.append("done" if said[-1] == "[DONE]" else json.loads(said[-1])["error"]["code"])
+            assert all(e == "[DONE]" or json.loads(e) for e in said)
+            assert ends[-1] == "done" or s.chat("hi", max_tokens=1, temperature=0)
+    assert ends == ["out_of_memory"] * ends.index("done") + ["done"] * (7 - ends.index("done")) and 3 <= ends.index("done") < 7, ends
