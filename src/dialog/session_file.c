@@ -279,10 +279,14 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
         out->has_types = kv_type_of(p.meta, "cache_type_k", &out->type_k) &&
                          kv_type_of(p.meta, "cache_type_v", &out->type_v);
         out->n_ctx = (uint32_t)number_of(p.meta, "n_ctx");
-        if (*text_of(p.meta, "model_path"))
-            out->model_path = strdup(text_of(p.meta, "model_path"));
-        if (!json_is_true(json_object_get(p.meta, "plain")))
-            out->template_text = strdup(buf_str(&p.tmpl));
+        const char *model_path = text_of(p.meta, "model_path");
+        const bool plain = json_is_true(json_object_get(p.meta, "plain"));
+        out->model_path = *model_path ? strdup(model_path) : NULL;
+        out->template_text = plain ? NULL : strdup(buf_str(&p.tmpl));
+        if ((*model_path && !out->model_path) || (!plain && !out->template_text)) {
+            session_info_release(out);
+            ok = error_oom(err, "the description of a session", p.tmpl.len);
+        }
     }
     session_parts_release(&p);
     if (fd >= 0)

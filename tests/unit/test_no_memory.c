@@ -168,6 +168,16 @@ static int read_session(void *user, struct error *err)
     return ok;
 }
 
+static int read_info(void *user, struct error *err)
+{
+    struct chat *t = user;
+    struct session_info info;
+    const bool ok = session_file_info(t->path, &info, err);
+    assert_true(!ok || (info.model_path && strcmp(info.template_text, chatml) == 0));
+    session_info_release(&info);
+    return ok;
+}
+
 static void a_conversation_goes_on_as_it_was_or_is_out_of_memory(void **state)
 {
     (void)state;
@@ -193,6 +203,7 @@ static void a_conversation_goes_on_as_it_was_or_is_out_of_memory(void **state)
     close(fd);
     assert_true(session_file_write(t.path, &t.c, NULL, &err));
     each_fails_once(read_session, &t, 10);
+    each_fails_once(read_info, &t, 10);
     unlink(t.path);
     assert_true(conversation_add(&t.c, ROLE_USER, "more", 4, &err));
     assert_true(conversation_prefix(&t.c, 3, THINK_DEFAULT, &t.want, NULL, &err));
