@@ -217,12 +217,36 @@ bool cache_forget(struct cache *c, const char *path, struct error *err)
     return ok;
 }
 
+static bool is_not_ours(void)
+{
+    return errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP;
+}
+
+bool cache_list(const char *path, DIR **d, struct error *err)
+{
+    *d = opendir(path);
+    return *d || is_not_ours() ||
+           error_set(err, errno == ENOMEM ? ERR_MEMORY : ERR_FAIL, "%s: cannot be listed: %s", path,
+                     strerror(errno));
+}
+
+bool cache_look(const char *path, bool links, struct stat *st, struct error *err)
+{
+    if ((links ? stat(path, st) : lstat(path, st)) == 0)
+        return true;
+    st->st_mode = 0;
+    return is_not_ours() ||
+           error_set(err, ERR_FAIL, "%s: cannot be looked at: %s", path, strerror(errno));
+}
+
 static bool walk(const char *top, const char *below, int depth, const char *suffix, bool links,
                  struct hub_listing *out, struct error *err)
 {
     struct buf dir = {0}, path = {0}, name = {0};
-    bool ok = buf_printf(&dir, "%s/%s", top, below) || error_oom(err, "a path", 4096);
-    DIR *d = ok ? opendir(dir.data) : NULL;
+    bool ok =
+        buf_printf(&dir, "%s%s%s", top, *below ? "/" : "", below) || error_oom(err, "a path", 4096);
+    DIR *d = NULL;
+    ok = ok && cache_list(dir.data, &d, err);
     size_t n = strlen(suffix);
     for (struct dirent *e; ok && d && (e = readdir(d));) {
         struct stat st;
@@ -235,8 +259,8 @@ static bool walk(const char *top, const char *below, int depth, const char *suff
         buf_printf(&name, "%s%s%s", below, *below ? "/" : "", e->d_name);
         if (path.failed || name.failed)
             ok = error_oom(err, "a path", 4096);
-        else if ((links ? stat(path.data, &st) : lstat(path.data, &st)) != 0)
-            continue;
+        else if (!cache_look(path.data, links, &st, err))
+            ok = false;
         else if (S_ISDIR(st.st_mode) && depth > 0)
             ok = walk(top, name.data, depth - 1, suffix, links, out, err);
         else if (S_ISREG(st.st_mode) && len > n && strcasecmp(e->d_name + len - n, suffix) == 0)

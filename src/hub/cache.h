@@ -3,7 +3,9 @@
 #ifndef HOKKU_HUB_CACHE_H
 #define HOKKU_HUB_CACHE_H
 
+#include <dirent.h>
 #include <jansson.h>
+#include <sys/stat.h>
 
 #include "hub/hub.h"
 #include "hub/listing.h"
@@ -41,6 +43,11 @@ bool cache_set_choice(struct cache *c, const char *quant, const char *path, stru
 bool cache_set_url(struct cache *c, const char *url, struct error *err); // see hub_url_public
 bool cache_remove_record(const struct cache *c); // with its lock; of a directory without files
 bool cache_forget(struct cache *c, const char *path, struct error *err); // and its choices
+
+// True: *d lists the directory, which the caller closes; NULL: it is not there, or not for us.
+bool cache_list(const char *path, DIR **d, struct error *err);
+// lstat, of links stat if told so. True: *st.st_mode is 0 if it is not there, or not for us.
+bool cache_look(const char *path, bool links, struct stat *st, struct error *err);
 
 // Adds all files below dir, as deep as repositories are, whose names end in suffix, in
 // whatever case; links are followed only if told so. A directory that is not there has none.

@@ -151,8 +151,8 @@ static bool visit_one(const struct hub_options *o, const char *dir, const char *
 static bool visit_below(const struct hub_options *o, const char *top, const char *below, int levels,
                         bool url, visit_fn visit, void *user, struct error *err)
 {
-    DIR *d = opendir(top);
-    bool ok = true;
+    DIR *d;
+    bool ok = cache_list(top, &d, err);
     for (struct dirent *e; ok && d && (e = readdir(d));) {
         struct buf dir = {0}, label = {0};
         struct stat st;
@@ -162,7 +162,9 @@ static bool visit_below(const struct hub_options *o, const char *top, const char
         buf_printf(&label, "%s%s%s", below, *below ? "/" : "", e->d_name);
         if (dir.failed || label.failed)
             ok = error_oom(err, "a path", 4096);
-        else if (lstat(dir.data, &st) == 0 && S_ISDIR(st.st_mode))
+        else if (!cache_look(dir.data, false, &st, err))
+            ok = false;
+        else if (S_ISDIR(st.st_mode))
             ok = levels > 1
                      ? visit_below(o, dir.data, label.data, levels - 1, url, visit, user, err)
                      : visit_one(o, dir.data, url ? NULL : label.data, visit, user, err);
@@ -225,8 +227,8 @@ static bool remove_file(struct cache *c, const char *path, struct removal *r, st
     struct stat st;
     if (!cache_path(c, path, &full))
         return error_oom(err, "a path", 4096);
-    bool ok = true;
-    if (lstat(full.data, &st) == 0) {
+    bool ok = cache_look(full.data, false, &st, err);
+    if (ok && st.st_mode != 0) {
         ok = unlink(full.data) == 0 ||
              error_set(err, ERR_FAIL, "%s: cannot be removed: %m", full.data);
         r->freed += ok ? (uint64_t)st.st_size : 0;

@@ -99,6 +99,31 @@ int unlink(const char *path)
     return real(path);
 }
 
+// TEST_UNSEEN: nobody can look at the file or list the directory whose name ends so.
+static int is_unseen(const char *path)
+{
+    const char *end = getenv("TEST_UNSEEN");
+    const size_t n = end ? strlen(end) : 0, len = strlen(path);
+    if (!end || len < n || strcmp(path + len - n, end) != 0)
+        return 0;
+    errno = EIO;
+    return 1;
+}
+
+struct stat;
+
+int lstat64(const char *path, struct stat *st)
+{
+    int (*real)(const char *, struct stat *) = (int (*)(const char *, struct stat *))dlsym(RTLD_NEXT, "lstat64");
+    return is_unseen(path) ? -1 : real(path, st);
+}
+
+void *opendir(const char *path)
+{
+    void *(*real)(const char *) = (void *(*)(const char *))dlsym(RTLD_NEXT, "opendir");
+    return is_unseen(path) ? NULL : real(path);
+}
+
 // TEST_JSON_HELD: while there is a file of that name, no JSON text of a megabyte or more is read.
 struct json_t;
 

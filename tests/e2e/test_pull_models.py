@@ -5,6 +5,7 @@ import pathlib
 import time
 
 import pytest
+from test_places import shim  # noqa: F401 (fixture)
 from test_pull import Q4, Q8, REPO, cache, env, ggufs, hokku, hub, leave_part, ok, refused, server  # noqa: F401
 
 from conftest import model
@@ -71,6 +72,15 @@ def test_what_opening_refuses_is_listed_as_not_running(hokku, hub, name, find, p
     assert listed["runs"] is False and why in listed["why_not"]
     (path.parent / "text").write_text("Once")
     assert refused(hokku("score", "-m", str(path), str(path.parent / "text")), why, code=3).endswith(listed["why_not"])
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_what_is_not_there(hokku, hub, cache, shim):  # noqa: F811
+    name = ok(hokku("pull", REPO))
+    for unseen, says in ("/" + REPO, "looked at"), ("/hub", "listed"), (name.name, "looked at"):
+        more = {"LD_PRELOAD": shim, "TEST_UNSEEN": unseen}
+        refused(hokku("models", more=more), f"cannot be {says}: Input/output error", code=1)
+        refused(hokku("models", "rm", REPO, more=more), f"cannot be {says}: Input/output error", code=1)
+        assert name.exists()
 
 
 def test_models_rm_removes_what_it_names_and_nothing_else(hokku, hub, cache, leave_part):
