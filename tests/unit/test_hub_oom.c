@@ -2,36 +2,8 @@
 // --wrap for malloc and its kin.
 #include "test.h"
 
+#include "failing_allocations.h"
 #include "hub/listing.h"
-
-void *__real_malloc(size_t n);
-void *__real_realloc(void *p, size_t n);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t n);
-void *__wrap_realloc(void *p, size_t n);
-char *__wrap_strdup(const char *s);
-
-static long allowed = -1; // allocations until one fails; < 0: no limit
-
-static bool fails(void)
-{
-    return allowed >= 0 && allowed-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
 
 static const char page[] =
     "[{\"type\":\"directory\",\"path\":\"d\"},"

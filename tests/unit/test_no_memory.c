@@ -10,44 +10,9 @@
 #include "base/utf8.h"
 #include "dialog/conversation.h"
 #include "dialog/session_file.h"
+#include "failing_allocations.h"
 #include "grammar/grammar.h"
 #include "vectors.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-char *__wrap_strdup(const char *s);
-
-static long allowed = -1; // allocations until one fails; < 0: no limit
-
-static bool fails(void)
-{
-    return allowed >= 0 && allowed-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
 
 // Runs f again and again, each time with one allocation less to come before one fails, until none
 // did. f gives 0 for "out of memory", 1 for what is whole.
