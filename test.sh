@@ -162,7 +162,7 @@ steps_that_wait() {
 kept_chats() { # as those
     n_failed=0
     HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
-        py kept tests/e2e/test_{repl,repl_sessions,replay,jobs,at_hand,lineedit,kept,other_model,signals}.py
+        py kept tests/e2e/test_{repl,history,repl_sessions,replay,jobs,at_hand,lineedit,kept,other_model,signals}.py
     exit "$n_failed"
 }
 
